@@ -1,0 +1,17 @@
+"""The language both sides of Weir speak. Pure: values in, values out, no I/O, no clock.
+
+media      media types
+names      paths, headers, fixed values
+errors     ProtocolError: malformed input
+paths      stream names from URLs
+offsets    positions as tokens
+cursors    the cursor of live answers
+etags      entity tags and If-None-Match
+requests   headers and query to one value per operation
+producers  idempotent producers: the verdict table
+stream     a stream's state, its records, and what may happen to it
+replies    outcomes to status, headers, body
+jsonmode   JSON bodies to stored bytes and back
+sse        event streams, both directions
+accesslog  a line of the gateway's log
+"""

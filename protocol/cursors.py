@@ -1,0 +1,40 @@
+"""Live-read cursors: which 20-second interval a response belongs to (DS 8.1).
+
+A client that is not behind gets a later cursor. The step is a keyed hash, not a random number,
+so every process answers the same and caches in front keep folding requests together.
+"""
+
+from hashlib import blake2b
+
+INTERVAL_S = 20
+EPOCH_S = 1_728_432_000  # 2024-10-09T00:00:00Z
+MAX_STEP = 180  # 3600 s of intervals
+
+_MAX_DIGITS = 15
+_MAX_KEY_BYTES = 64  # what blake2b takes
+
+
+def next_cursor(now_s: float, client_cursor: str | None, jitter_key: bytes) -> int:
+    """The cursor to send: the current interval, or a step past a client that is already there.
+
+    Tokens of more than 15 digits count as absent; a valid one never leads backwards.
+    """
+    current = max(0, int((now_s - EPOCH_S) // INTERVAL_S))
+    if client_cursor is None:
+        return current
+    client = _parse(client_cursor)
+    if client < current:
+        return current
+    return client + _step(client, jitter_key)
+
+
+def _parse(token: str) -> int:
+    if len(token) <= _MAX_DIGITS and token.isascii() and token.isdigit():
+        return int(token)
+    return -1
+
+
+def _step(client: int, jitter_key: bytes) -> int:
+    key = jitter_key if len(jitter_key) <= _MAX_KEY_BYTES else blake2b(jitter_key).digest()
+    digest = blake2b(b"%d" % client, digest_size=8, key=key).digest()
+    return 1 + int.from_bytes(digest, "big") % MAX_STEP

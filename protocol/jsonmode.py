@@ -1,0 +1,88 @@
+"""JSON mode: request bodies to stored bytes, stored bytes to response arrays (DS 7.1).
+
+Stored form: every message exactly as it came, blanks around it trimmed, followed by one comma.
+Any run of whole messages is thereby a byte range, and a response body is that range in brackets.
+"""
+
+from itertools import accumulate
+
+import msgspec
+
+from protocol.errors import ProtocolError
+
+MAX_DEPTH = 512
+
+_BLANKS = b" \t\r\n"
+# Raw checks all of the syntax, nested values included, without building them. It leaves two
+# things to us: UTF-8 inside strings, and a depth limit that does not depend on the call stack.
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_value = msgspec.json.Decoder(msgspec.Raw)
+
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_DELTAS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+
+
+def stored_form(body: bytes) -> bytes:
+    """Validate a body and flatten one array level; `[]` gives no bytes at all."""
+    if not body.isascii():
+        _check_utf8(body)
+    text = body.strip(_BLANKS)
+    try:
+        messages = _array.decode(text) if text[:1] == b"[" else [_value.decode(text)]
+    except msgspec.DecodeError as error:
+        raise _invalid(str(error)) from None
+    except RecursionError:
+        raise _too_deep() from None
+    if not messages:
+        return b""
+    # Brackets come in pairs, so a short body cannot be deep: most skip the scan.
+    if len(text) > 2 * MAX_DEPTH:
+        for message in messages:
+            if len(message) > 2 * MAX_DEPTH and _depth(bytes(message)) > MAX_DEPTH:
+                raise _too_deep()
+    messages.append(msgspec.Raw(b""))  # the join then ends with a comma
+    return b",".join(messages)
+
+
+def framed(stored: bytes) -> bytes:
+    """A run of stored messages as one JSON array."""
+    return b"".join((b"[", memoryview(stored)[:-1], b"]"))
+
+
+def split_messages(stored: bytes) -> list[bytes]:
+    return [bytes(message) for message in _array.decode(framed(stored))]
+
+
+def prefix_length(stored: bytes, count: int) -> int | None:
+    """Bytes of the first `count` messages with their commas; None if there are fewer."""
+    messages = _array.decode(framed(stored))
+    if count > len(messages):
+        return None
+    return sum(map(len, messages[:count])) + count
+
+
+def _check_utf8(body: bytes) -> None:
+    if body.startswith(b"\xef\xbb\xbf"):
+        raise _invalid("the body starts with a byte order mark (byte 0)")
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise _invalid(f"the body is not UTF-8 (byte {error.start})") from None
+
+
+def _depth(message: bytes) -> int:
+    """Deepest nesting of a valid message; linear, and only the brackets are walked."""
+    if message.count(b"[") + message.count(b"{") <= MAX_DEPTH:
+        return 0
+    # Without escaped backslashes and quotes, every second piece between quotes is a string.
+    bare = message.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = b"".join(bare.split(b'"')[::2]).translate(_DELTAS, _NOT_BRACKETS)
+    return max(accumulate(memoryview(brackets).cast("b")), default=0)
+
+
+def _invalid(detail: str) -> ProtocolError:
+    return ProtocolError(400, "invalid-json", detail)
+
+
+def _too_deep() -> ProtocolError:
+    return _invalid(f"messages may nest {MAX_DEPTH} levels deep at most")

@@ -1,0 +1,65 @@
+"""Names both sides of the wire agree on: paths, headers, query keys, fixed values.
+
+Header names are written in the case we send; requests are looked up in lower case.
+"""
+
+STREAM_PREFIX = "/v1/stream/"
+
+DEFAULT_CONTENT_TYPE = "application/octet-stream"
+JSON_TYPE = "application/json"
+MAX_SAFE_INTEGER = 2**53 - 1
+
+STREAM_NEXT_OFFSET = "Stream-Next-Offset"
+STREAM_UP_TO_DATE = "Stream-Up-To-Date"
+STREAM_CLOSED = "Stream-Closed"
+STREAM_CURSOR = "Stream-Cursor"
+STREAM_SEQ = "Stream-Seq"
+STREAM_TTL = "Stream-TTL"
+STREAM_EXPIRES_AT = "Stream-Expires-At"
+STREAM_FORKED_FROM = "Stream-Forked-From"
+STREAM_FORK_OFFSET = "Stream-Fork-Offset"
+STREAM_FORK_SUB_OFFSET = "Stream-Fork-Sub-Offset"
+STREAM_SSE_DATA_ENCODING = "Stream-SSE-Data-Encoding"
+PRODUCER_ID = "Producer-Id"
+PRODUCER_EPOCH = "Producer-Epoch"
+PRODUCER_SEQ = "Producer-Seq"
+PRODUCER_EXPECTED_SEQ = "Producer-Expected-Seq"
+PRODUCER_RECEIVED_SEQ = "Producer-Received-Seq"
+
+# What a browser may send and read across origins (Fetch does not let `*` cover Authorization).
+CORS_REQUEST_HEADERS = (
+    "Authorization",
+    "Content-Type",
+    "If-None-Match",
+    "X-Request-Id",
+    STREAM_SEQ,
+    STREAM_TTL,
+    STREAM_EXPIRES_AT,
+    STREAM_CLOSED,
+    STREAM_FORKED_FROM,
+    STREAM_FORK_OFFSET,
+    STREAM_FORK_SUB_OFFSET,
+    PRODUCER_ID,
+    PRODUCER_EPOCH,
+    PRODUCER_SEQ,
+)
+CORS_EXPOSED_HEADERS = (
+    STREAM_NEXT_OFFSET,
+    STREAM_CURSOR,
+    STREAM_UP_TO_DATE,
+    STREAM_CLOSED,
+    STREAM_SSE_DATA_ENCODING,
+    STREAM_TTL,
+    STREAM_EXPIRES_AT,
+    PRODUCER_EPOCH,
+    PRODUCER_SEQ,
+    PRODUCER_EXPECTED_SEQ,
+    PRODUCER_RECEIVED_SEQ,
+    "ETag",
+    "Location",
+    "Retry-After",
+    "WWW-Authenticate",
+    "Cache-Status",
+    "Age",
+    "X-Request-Id",
+)

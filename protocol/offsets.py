@@ -1,0 +1,27 @@
+"""Offset tokens: 16 digits, underscore, 16 digits; the second part is the byte position.
+
+Fixed width makes string order equal position order. `NOW` depends on the stream's tail, so
+callers resolve it before they parse.
+"""
+
+import re
+
+from protocol.errors import ProtocolError
+
+START = "-1"
+NOW = "now"
+
+_TOKEN = re.compile(r"[0-9]{16}_[0-9]{16}")
+
+
+def format_offset(position: int) -> str:
+    return "0000000000000000_" + str(position).zfill(16)
+
+
+def parse_offset(token: str) -> int:
+    """The byte position a token names; a non-zero first part lands beyond any real tail."""
+    if _TOKEN.fullmatch(token):
+        return int(token)  # int() skips the underscore: first * 10**16 + second
+    if token == START:
+        return 0
+    raise ProtocolError(400, "invalid-offset", "The offset is not one of ours.")

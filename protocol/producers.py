@@ -1,0 +1,43 @@
+"""Idempotent producers: what an (epoch, seq) pair means against what the stream remembers.
+
+The table of DS 5.2.1 and nothing else; storing the new state is `stream.apply`'s work.
+"""
+
+from enum import Enum
+
+from msgspec import Struct
+
+
+class Verdict(Enum):
+    ACCEPT = "accept"
+    DUPLICATE = "duplicate"
+    STALE_EPOCH = "stale epoch"
+    BAD_EPOCH_START = "a new epoch starts at sequence 0"
+    GAP = "sequence gap"
+
+
+class Producer(Struct, frozen=True, gc=False):
+    """Who appends, as the three Producer-* headers say."""
+
+    id: str
+    epoch: int
+    seq: int
+
+
+def judge_producer(known: tuple[int, int] | None, producer: Producer) -> Verdict:
+    """`known` is the (epoch, highest accepted seq) the stream holds for this producer id."""
+    if known is None:
+        return Verdict.ACCEPT if producer.seq == 0 else Verdict.GAP
+    epoch, last = known
+    if producer.epoch < epoch:
+        return Verdict.STALE_EPOCH
+    if producer.epoch > epoch:
+        return Verdict.ACCEPT if producer.seq == 0 else Verdict.BAD_EPOCH_START
+    if producer.seq <= last:
+        return Verdict.DUPLICATE
+    return Verdict.ACCEPT if producer.seq == last + 1 else Verdict.GAP
+
+
+def expected_seq(known: tuple[int, int] | None, producer: Producer) -> int:
+    """What a gap answer tells the client to send next."""
+    return 0 if known is None or known[0] != producer.epoch else known[1] + 1

@@ -1,0 +1,241 @@
+"""What each outcome looks like on the wire: status, headers, body.
+
+Headers every response carries (CORS, nosniff) are not here: the server adds them once.
+"""
+
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import NamedTuple
+
+import msgspec
+
+from protocol.errors import ProtocolError
+from protocol.media import media_type, text_like
+from protocol.names import (
+    PRODUCER_EPOCH,
+    PRODUCER_EXPECTED_SEQ,
+    PRODUCER_RECEIVED_SEQ,
+    PRODUCER_SEQ,
+    STREAM_CLOSED,
+    STREAM_CURSOR,
+    STREAM_EXPIRES_AT,
+    STREAM_NEXT_OFFSET,
+    STREAM_SSE_DATA_ENCODING,
+    STREAM_TTL,
+    STREAM_UP_TO_DATE,
+)
+from protocol.offsets import format_offset
+from protocol.producers import Producer, expected_seq
+from protocol.requests import Append
+from protocol.stream import Judgement, StreamState, known_producer
+
+Headers = tuple[tuple[str, str], ...]
+
+NO_STORE: tuple[str, str] = ("Cache-Control", "no-store")
+IMMUTABLE = "public, max-age=60, stale-while-revalidate=300, immutable"
+REVALIDATE = "public, max-age=0, must-revalidate"
+CLOSED: tuple[str, str] = (STREAM_CLOSED, "true")
+UP_TO_DATE: tuple[str, str] = (STREAM_UP_TO_DATE, "true")
+RETRY_AFTER: Headers = (("Retry-After", "1"),)
+PROBLEM_TYPE: tuple[str, str] = ("Content-Type", "application/problem+json")
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: Headers
+    body: bytes = b""
+
+
+def problem(status: int, code: str, detail: str, headers: Headers = ()) -> Reply:
+    """An error as RFC 9457 has it; `code` is the stable name a program can test."""
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "code": code,
+        "detail": detail,
+    }
+    return Reply(status, (PROBLEM_TYPE, NO_STORE, *headers), msgspec.json.encode(body))
+
+
+def problem_of(error: ProtocolError) -> Reply:
+    return problem(error.status, error.code, error.detail, error.headers)
+
+
+def not_found() -> Reply:
+    return problem(404, "not-found", "There is no stream at this path.")
+
+
+def gone() -> Reply:
+    return problem(410, "gone", "The stream was deleted; forks still hold its data.")
+
+
+def next_offset(position: int) -> tuple[str, str]:
+    return (STREAM_NEXT_OFFSET, format_offset(position))
+
+
+def created(state: StreamState, tail: int, location: str | None) -> Reply:
+    """201 with `location` for a new stream, 200 without it for a repeated PUT."""
+    headers: Headers = (("Content-Type", state.content_type), next_offset(tail), NO_STORE)
+    if location is not None:
+        headers += (("Location", location),)
+    if state.closed:
+        headers += (CLOSED,)
+    return Reply(200 if location is None else 201, headers)
+
+
+def config_conflict() -> Reply:
+    return problem(409, "config-mismatch", "The stream exists with another configuration.")
+
+
+def head(state: StreamState, tail: int, closed: bool) -> Reply:
+    headers: Headers = (("Content-Type", state.content_type), next_offset(tail), NO_STORE)
+    if state.ttl_s is not None:
+        headers += ((STREAM_TTL, str(state.ttl_s)),)
+    if state.expires_at_ms is not None:
+        headers += ((STREAM_EXPIRES_AT, _rfc3339(state.expires_at_ms)),)
+    return Reply(200, (*headers, CLOSED) if closed else headers)
+
+
+def deleted() -> Reply:
+    return Reply(204, (NO_STORE,))
+
+
+def accepted(request: Append, tail: int) -> Reply:
+    """200 tells a producer 'new', 204 'seen before'; a plain append or close is always 204."""
+    headers: Headers = (next_offset(tail), NO_STORE)
+    if request.close:
+        headers += (CLOSED,)
+    producer = request.producer
+    if producer is None:
+        return Reply(204, headers)
+    return Reply(200, headers + _producer_headers(producer.epoch, producer.seq))
+
+
+def close_accepted(request: Append, tail: int) -> Reply:
+    """A close without data answers 204, with or without a producer."""
+    return Reply(204, accepted(request, tail).headers)
+
+
+def refused(judgement: Judgement, state: StreamState, request: Append) -> Reply:
+    """Everything but ACCEPT; a duplicate and a repeated close are successes."""
+    producer = request.producer
+    match judgement:
+        case Judgement.ALREADY_CLOSED:
+            return Reply(204, (next_offset(state.tail), NO_STORE, CLOSED))
+        case Judgement.CLOSED:
+            return problem(
+                409, "closed", "The stream is closed.", (next_offset(state.tail), CLOSED)
+            )
+        case Judgement.TYPE_MISMATCH:
+            return problem(
+                409,
+                "content-type-mismatch",
+                f"The stream holds {media_type(state.content_type)}.",
+            )
+        case Judgement.SEQ_REGRESSION:
+            return problem(409, "seq-regression", "Stream-Seq must grow with each append.")
+    assert producer is not None
+    return _refused_producer(judgement, state, producer)
+
+
+def _refused_producer(judgement: Judgement, state: StreamState, producer: Producer) -> Reply:
+    known = known_producer(state, producer)
+    if judgement is Judgement.BAD_EPOCH_START:
+        return problem(400, "bad-epoch-start", "A new epoch starts at Producer-Seq 0.")
+    if judgement is Judgement.GAP:
+        wanted = expected_seq(known, producer)
+        return problem(
+            409,
+            "sequence-gap",
+            f"Expected Producer-Seq {wanted}, received {producer.seq}.",
+            ((PRODUCER_EXPECTED_SEQ, str(wanted)), (PRODUCER_RECEIVED_SEQ, str(producer.seq))),
+        )
+    assert known is not None
+    if judgement is Judgement.STALE_EPOCH:
+        return problem(
+            403,
+            "stale-epoch",
+            f"Epoch {producer.epoch} was replaced by {known[0]}.",
+            ((PRODUCER_EPOCH, str(known[0])),),
+        )
+    headers = (next_offset(state.tail), NO_STORE, *_producer_headers(*known))
+    return Reply(204, (*headers, CLOSED) if state.closed else headers)
+
+
+def chunk(
+    state: StreamState, body: bytes, end: int, etag: str, at_tail: bool, closed: bool
+) -> Reply:
+    """A catch-up answer; short of the tail, or at the end of a closed stream, it never changes."""
+    headers: Headers = (
+        ("Content-Type", state.content_type),
+        next_offset(end),
+        ("ETag", etag),
+        ("Cache-Control", cache_control(state, immutable=closed or not at_tail)),
+    )
+    if at_tail:
+        headers += (UP_TO_DATE,)
+    return Reply(200, (*headers, CLOSED) if closed else headers, body)
+
+
+def can_expire(state: StreamState) -> bool:
+    return state.ttl_s is not None or state.expires_at_ms is not None
+
+
+def cache_control(state: StreamState, immutable: bool) -> str:
+    """A stream that can expire is never trusted beyond a revalidation."""
+    return IMMUTABLE if immutable and not can_expire(state) else REVALIDATE
+
+
+def not_modified(reply: Reply) -> Reply:
+    """304 keeps the Stream-* headers, so a cache that merges them stays right."""
+    return Reply(304, tuple(h for h in reply.headers if h[0] != "Content-Type"))
+
+
+def tail_only(state: StreamState, body: bytes, tail: int, closed: bool) -> Reply:
+    """`offset=now` without `live`."""
+    headers: Headers = (
+        ("Content-Type", state.content_type),
+        next_offset(tail),
+        UP_TO_DATE,
+        NO_STORE,
+    )
+    return Reply(200, (*headers, CLOSED) if closed else headers, body)
+
+
+def with_cursor(state: StreamState, reply: Reply, cursor: int | None) -> Reply:
+    """A long-poll answer: keyed by offset and cursor, so a cache may hold it for an interval."""
+    headers = tuple(h for h in reply.headers if h[0] != "Cache-Control")
+    headers += (NO_STORE if can_expire(state) else ("Cache-Control", "public, max-age=20"),)
+    if cursor is not None:
+        headers += ((STREAM_CURSOR, str(cursor)),)
+    return Reply(reply.status, headers, reply.body)
+
+
+def nothing_new(tail: int, cursor: int | None, closed: bool) -> Reply:
+    """The end of a long-poll without data."""
+    headers: Headers = (next_offset(tail), UP_TO_DATE, NO_STORE)
+    if cursor is not None:
+        headers += ((STREAM_CURSOR, str(cursor)),)
+    return Reply(204, (*headers, CLOSED) if closed else headers)
+
+
+def event_stream(state: StreamState) -> Reply:
+    """The head of an SSE answer; its body follows as events."""
+    headers: Headers = (
+        ("Content-Type", "text/event-stream"),
+        ("Cache-Control", "no-cache"),
+        ("X-Accel-Buffering", "no"),
+    )
+    if not text_like(state.content_type):
+        headers += ((STREAM_SSE_DATA_ENCODING, "base64"),)
+    return Reply(200, headers)
+
+
+def _producer_headers(epoch: int, seq: int) -> Headers:
+    return ((PRODUCER_EPOCH, str(epoch)), (PRODUCER_SEQ, str(seq)))
+
+
+def _rfc3339(at_ms: int) -> str:
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,221 @@
+"""From headers and query to one frozen value per operation, or a ProtocolError.
+
+Headers arrive as a mapping of lower-case names. Nothing here knows a stream: what a request means
+for one is judged in `stream`.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from urllib.parse import unquote_plus
+
+from msgspec import Struct
+
+from protocol.errors import ProtocolError
+from protocol.media import media_type
+from protocol.names import (
+    DEFAULT_CONTENT_TYPE,
+    MAX_SAFE_INTEGER,
+    STREAM_PREFIX,
+)
+from protocol.offsets import NOW, START, parse_offset
+from protocol.paths import stream_name
+from protocol.producers import Producer
+
+LONG_POLL = "long-poll"
+SSE = "sse"
+
+_CANONICAL_INTEGER = re.compile(r"0|[1-9][0-9]{0,15}")
+_DIGITS = re.compile(r"[0-9]{1,16}")
+_RFC3339 = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+)
+# RFC 9110 8.3.1, parameters left loose; no control characters can pass.
+_CONTENT_TYPE = re.compile(
+    r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]*(;[\t -~]*)?"
+)
+_VISIBLE = re.compile(r"[!-~]([ -~]*[!-~])?")
+MAX_TOKEN_LENGTH = 256
+
+
+class ForkOf(Struct, frozen=True, gc=False):
+    """The fork headers of a PUT, with the source as a stream name."""
+
+    source_name: str
+    offset: int | None
+    sub_offset: int
+
+
+class Create(Struct, frozen=True, gc=False):
+    content_type: str | None
+    ttl_s: int | None
+    expires_at_ms: int | None
+    closed: bool
+    fork: ForkOf | None
+
+    @property
+    def content_type_or_default(self) -> str:
+        return self.content_type or DEFAULT_CONTENT_TYPE
+
+
+class Append(Struct, frozen=True, gc=False):
+    media_type: str | None
+    producer: Producer | None
+    seq: str | None
+    close: bool
+
+
+class Read(Struct, frozen=True, gc=False):
+    """`position` None is the current tail (`offset=now`)."""
+
+    position: int | None
+    live: str | None
+    cursor: str | None
+
+
+def parse_create(headers: Mapping[str, str]) -> Create:
+    ttl, expires = headers.get("stream-ttl"), headers.get("stream-expires-at")
+    if ttl is not None and expires is not None:
+        raise ProtocolError(
+            400, "ttl-and-expiry", "Stream-TTL and Stream-Expires-At exclude each other."
+        )
+    return Create(
+        content_type=_content_type(headers),
+        ttl_s=None if ttl is None else _canonical_integer("Stream-TTL", ttl),
+        expires_at_ms=None if expires is None else _timestamp_ms(expires),
+        closed=is_true(headers.get("stream-closed")),
+        fork=_fork(headers),
+    )
+
+
+def parse_append(headers: Mapping[str, str]) -> Append:
+    content_type = headers.get("content-type")
+    seq = headers.get("stream-seq")
+    if seq is not None:
+        _check_token("Stream-Seq", seq)
+    return Append(
+        media_type=None if content_type is None else _checked_media_type(content_type),
+        producer=_producer(headers),
+        seq=seq,
+        close=is_true(headers.get("stream-closed")),
+    )
+
+
+@lru_cache(maxsize=8192)
+def parse_read(query: str) -> Read:
+    """From the raw query string: dict-like access would hide a repeated `offset`."""
+    values: dict[str, str] = {}
+    for pair in query.split("&"):
+        key, _, value = pair.partition("=")
+        key = unquote_plus(key)
+        if key in ("offset", "live", "cursor"):
+            if key in values:
+                raise ProtocolError(400, "repeated-parameter", f"`{key}` is given twice.")
+            values[key] = unquote_plus(value)
+    offset, live = values.get("offset"), values.get("live")
+    if live is not None and live not in (LONG_POLL, SSE):
+        raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
+    if live is not None and offset is None:
+        raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
+    position = None if offset == NOW else parse_offset(START if offset is None else offset)
+    return Read(position, live, values.get("cursor"))
+
+
+@lru_cache(maxsize=1024)
+def _checked_media_type(content_type: str) -> str:
+    if len(content_type) > MAX_TOKEN_LENGTH or not _CONTENT_TYPE.fullmatch(content_type):
+        raise ProtocolError(400, "invalid-content-type", "Content-Type is not a media type.")
+    return media_type(content_type)
+
+
+def is_true(value: str | None) -> bool:
+    """Stream-Closed counts only as `true` in any case; anything else is as good as absent."""
+    return value is not None and value.strip().lower() == "true"
+
+
+def _content_type(headers: Mapping[str, str]) -> str | None:
+    value = headers.get("content-type")
+    if value is not None:
+        _checked_media_type(value)
+    return value
+
+
+def _canonical_integer(name: str, text: str) -> int:
+    if not _CANONICAL_INTEGER.fullmatch(text) or int(text) > MAX_SAFE_INTEGER:
+        raise ProtocolError(
+            400,
+            "invalid-integer",
+            f"{name} must be a decimal integer without sign or leading zero.",
+        )
+    return int(text)
+
+
+def _timestamp_ms(text: str) -> int:
+    try:
+        if not _RFC3339.fullmatch(text):
+            raise ValueError(text)
+        moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
+        return int(moment.astimezone(UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise ProtocolError(
+            400, "invalid-expiry", "Stream-Expires-At must be an RFC 3339 timestamp."
+        ) from None
+
+
+@lru_cache(maxsize=4096)
+def _check_token(name: str, value: str) -> None:
+    if len(value) > MAX_TOKEN_LENGTH or not _VISIBLE.fullmatch(value):
+        raise ProtocolError(
+            400, "invalid-header", f"{name} must be 1 to {MAX_TOKEN_LENGTH} visible characters."
+        )
+
+
+def _producer(headers: Mapping[str, str]) -> Producer | None:
+    producer_id = headers.get("producer-id")
+    epoch, seq = headers.get("producer-epoch"), headers.get("producer-seq")
+    if producer_id is None and epoch is None and seq is None:
+        return None
+    if producer_id is None or epoch is None or seq is None:
+        raise ProtocolError(
+            400, "partial-producer", "Producer-Id, Producer-Epoch and Producer-Seq go together."
+        )
+    _check_token("Producer-Id", producer_id)
+    return Producer(
+        producer_id,
+        _producer_integer("Producer-Epoch", epoch),
+        _producer_integer("Producer-Seq", seq),
+    )
+
+
+def _producer_integer(name: str, text: str) -> int:
+    if not _DIGITS.fullmatch(text) or int(text) > MAX_SAFE_INTEGER:
+        raise ProtocolError(400, "invalid-producer", f"{name} must be an integer from 0 to 2^53-1.")
+    return int(text)
+
+
+def _fork(headers: Mapping[str, str]) -> ForkOf | None:
+    source = headers.get("stream-forked-from")
+    offset, sub_offset = headers.get("stream-fork-offset"), headers.get("stream-fork-sub-offset")
+    sub = 0 if sub_offset is None else _canonical_integer("Stream-Fork-Sub-Offset", sub_offset)
+    if source is None:
+        if sub_offset is not None:
+            raise ProtocolError(
+                400, "fork-source-required", "Stream-Fork-Sub-Offset needs Stream-Forked-From."
+            )
+        return None
+    if not source.startswith(STREAM_PREFIX):
+        raise ProtocolError(
+            400, "invalid-fork-source", f"Stream-Forked-From must be a path under {STREAM_PREFIX}."
+        )
+    if sub and offset is None:
+        raise ProtocolError(
+            400, "fork-offset-required", "A sub-offset above 0 needs Stream-Fork-Offset."
+        )
+    if offset in (START, NOW):
+        raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset must be a real offset.")
+    return ForkOf(
+        source_name=stream_name(source[len(STREAM_PREFIX) :]),
+        offset=None if offset is None else parse_offset(offset),
+        sub_offset=sub,
+    )

@@ -1,0 +1,117 @@
+"""Server-Sent Events: encode data and control events, decode a byte stream of them (DS 5.8).
+
+Everything is bytes until an event is complete. Lines end at CRLF, CR or LF and nowhere else:
+str.splitlines() would also cut at U+2028 and its kin.
+"""
+
+import re
+from binascii import b2a_base64
+from dataclasses import dataclass
+
+import msgspec
+
+_DATA = b"event: data\ndata:"
+_BOM = b"\xef\xbb\xbf"
+_LF, _CR = b"\n\r"  # as numbers: `in` finds a number several times faster than bytes
+_encode_json = msgspec.json.Encoder().encode
+
+# The start of a multi-byte character whose end is still to come (Unicode table 3-7).
+_PARTIAL = re.compile(
+    rb"(?:[\xc2-\xf4]|\xe0[\xa0-\xbf]|\xed[\x80-\x9f]|[\xe1-\xec\xee\xef][\x80-\xbf]"
+    rb"|(?:\xf0[\x90-\xbf]|[\xf1-\xf3][\x80-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]?)\Z"
+)
+
+
+def data_event(payload: bytes) -> bytes:
+    """A text payload as one event; each of its lines gets its own field, so none can forge one."""
+    if _CR in payload:
+        payload = payload.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if _LF in payload:
+        payload = payload.replace(b"\n", b"\ndata:")
+    event = _DATA + payload + b"\n\n"
+    # Readers drop one space after the colon: a line that begins with one needs a second.
+    return event.replace(b"\ndata: ", b"\ndata:  ")
+
+
+def base64_event(payload: bytes) -> bytes:
+    return _DATA + b2a_base64(payload, newline=False) + b"\n\n"
+
+
+def control_event(next_offset: str, cursor: int | None, up_to_date: bool, closed: bool) -> bytes:
+    """`closed` means closed and all sent: that implies up to date, and no reader comes back."""
+    offset = _encode_json(next_offset)
+    if closed:
+        rest = b',"upToDate":true,"streamClosed":true'
+    else:
+        rest = b"" if cursor is None else b',"streamCursor":"%d"' % cursor
+        if up_to_date:
+            rest += b',"upToDate":true'
+    return b'event: control\ndata:{"streamNextOffset":%b%b}\n\n' % (offset, rest)
+
+
+def comment() -> bytes:
+    """A heartbeat; the empty line keeps it apart from the next event for simple readers."""
+    return b":\n\n"
+
+
+def complete_utf8(payload: bytes) -> int:
+    """Length without a multi-byte character cut off at the end; bytes that are wrong stay in."""
+    if not payload or payload[-1] < 0x80:
+        return len(payload)
+    partial = _PARTIAL.search(payload[-3:])
+    return len(payload) - len(partial[0]) if partial else len(payload)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    kind: str
+    data: str
+
+
+class Decoder:
+    """Incremental parser of the WHATWG event stream grammar; `id` and `retry` are ignored."""
+
+    def __init__(self) -> None:
+        self._partial = bytearray()  # the line that has not ended yet
+        self._after_cr = False  # a LF that follows belongs to that line end
+        self._at_start = True
+        self._kind = b""
+        self._data: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that became complete with these bytes."""
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if not data:
+            return []
+        lines = data.splitlines()  # of bytes: CRLF, CR and LF only
+        rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
+        self._after_cr = data.endswith(b"\r")
+        if lines:
+            lines[0] = bytes(self._partial) + lines[0]
+            self._partial.clear()
+        self._partial += rest
+        return [event for line in lines if (event := self._take_line(line)) is not None]
+
+    def _take_line(self, line: bytes) -> Event | None:
+        if self._at_start:
+            self._at_start = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            return self._dispatch()
+        name, _, value = line.partition(b":")  # a comment has an empty name
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._kind = value
+        return None
+
+    def _dispatch(self) -> Event | None:
+        kind, lines = self._kind, self._data
+        self._kind, self._data = b"", []
+        if not lines:
+            return None
+        text = b"\n".join(lines).decode("utf-8", "replace")
+        return Event(kind.decode("utf-8", "replace") or "message", text)

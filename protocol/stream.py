@@ -1,0 +1,229 @@
+"""One stream as a state machine: records go in, state comes out, and `judge_*` say what may go in.
+
+Theory: a request is judged against the state, an accepted one becomes a record, and `apply` is the
+only function that changes a state. The live server and crash recovery run the same `apply`, so what
+a restart rebuilds is what the clients saw. Time is inside the record (`at_ms`); nothing here reads
+a clock. Records and states are msgpack values: their encoding is the storage format.
+"""
+
+from enum import Enum
+
+from msgspec import Struct
+
+from protocol.media import media_type
+from protocol.names import JSON_TYPE
+from protocol.producers import Producer, Verdict, judge_producer
+from protocol.requests import Append, Create
+
+
+class Fork(Struct, frozen=True, array_like=True, gc=False):
+    """Where a fork's inherited bytes come from: below `position` they are those of `source_id`."""
+
+    source_id: int
+    source_name: str
+    position: int
+    offset: int | None  # as requested; None means the source's tail at creation
+    sub_offset: int
+
+
+class StreamState(Struct, array_like=True):
+    """Everything a stream is, apart from its bytes."""
+
+    id: int
+    name: str
+    content_type: str
+    created_at_ms: int
+    ttl_s: int | None = None
+    expires_at_ms: int | None = None
+    fork: Fork | None = None
+    tail: int = 0
+    closed: bool = False
+    closed_by: tuple[str, int, int] | None = None
+    last_seq: str | None = None
+    producers: dict[str, tuple[int, int]] | None = None
+    renewed_at_ms: int = 0
+    gone: bool = False  # deleted or expired, kept only because forks read it
+
+    @property
+    def incarnation(self) -> str:
+        return f"{self.id:016x}"
+
+    @property
+    def is_json(self) -> bool:
+        return media_type(self.content_type) == JSON_TYPE
+
+    @property
+    def base(self) -> int:
+        """First position whose bytes this stream stores itself."""
+        return 0 if self.fork is None else self.fork.position
+
+
+class Created(Struct, frozen=True, array_like=True, tag="create", gc=False):
+    id: int
+    name: str
+    content_type: str
+    at_ms: int
+    ttl_s: int | None
+    expires_at_ms: int | None
+    fork: Fork | None
+    closed: bool
+
+
+class Appended(Struct, frozen=True, array_like=True, tag="append", gc=False):
+    """Data, producer state, sequence and closure of one request: atomic by being one record."""
+
+    id: int
+    start: int
+    data: bytes
+    at_ms: int
+    producer: tuple[str, int, int] | None = None
+    seq: str | None = None
+    close: bool = False
+
+
+class Renewed(Struct, frozen=True, array_like=True, tag="renew", gc=False):
+    """A read moved the idle window of a stream with a TTL."""
+
+    id: int
+    at_ms: int
+
+
+class Released(Struct, frozen=True, array_like=True, tag="release", gc=False):
+    """Deleted or expired while forks still read it: gone for clients, kept for the forks."""
+
+    id: int
+
+
+class Removed(Struct, frozen=True, array_like=True, tag="remove", gc=False):
+    id: int
+
+
+Record = Created | Appended | Renewed | Released | Removed
+
+
+def begin(record: Created) -> StreamState:
+    return StreamState(
+        id=record.id,
+        name=record.name,
+        content_type=record.content_type,
+        created_at_ms=record.at_ms,
+        ttl_s=record.ttl_s,
+        expires_at_ms=record.expires_at_ms,
+        fork=record.fork,
+        tail=0 if record.fork is None else record.fork.position,
+        closed=record.closed,
+        renewed_at_ms=record.at_ms,
+    )
+
+
+def apply(state: StreamState, record: Record) -> None:
+    """Change `state` by a record that was accepted (or is read back from the log)."""
+    if type(record) is Appended:
+        state.tail = record.start + len(record.data)
+        state.renewed_at_ms = record.at_ms
+        if record.producer is not None:
+            producer_id, epoch, seq = record.producer
+            if state.producers is None:
+                state.producers = {}
+            state.producers[producer_id] = (epoch, seq)
+        if record.seq is not None:
+            state.last_seq = record.seq
+        if record.close:
+            state.closed = True
+            state.closed_by = record.producer
+    elif type(record) is Renewed:
+        state.renewed_at_ms = record.at_ms
+    elif type(record) is Released:
+        state.gone = True
+    elif type(record) is Removed:
+        state.gone = True
+
+
+def deadline_ms(state: StreamState) -> int | None:
+    """When the stream stops existing unless it is renewed; None means never."""
+    if state.ttl_s is not None:
+        return state.renewed_at_ms + state.ttl_s * 1000
+    return state.expires_at_ms
+
+
+class Judgement(Enum):
+    """What an append or close request meets."""
+
+    ACCEPT = "accept"
+    DUPLICATE = "duplicate"
+    ALREADY_CLOSED = "closed before, and that is what was asked"
+    CLOSED = "the stream is closed"
+    TYPE_MISMATCH = "the content type differs from the stream's"
+    STALE_EPOCH = "a newer epoch of this producer is known"
+    BAD_EPOCH_START = "a new epoch starts at sequence 0"
+    GAP = "the producer sequence has a gap"
+    SEQ_REGRESSION = "Stream-Seq is not greater than the last one"
+
+
+_OF_PRODUCER = {
+    Verdict.DUPLICATE: Judgement.DUPLICATE,
+    Verdict.STALE_EPOCH: Judgement.STALE_EPOCH,
+    Verdict.BAD_EPOCH_START: Judgement.BAD_EPOCH_START,
+    Verdict.GAP: Judgement.GAP,
+}
+
+
+def known_producer(state: StreamState, producer: Producer) -> tuple[int, int] | None:
+    return None if state.producers is None else state.producers.get(producer.id)
+
+
+def judge_append(state: StreamState, request: Append, has_body: bool) -> Judgement:
+    """Order of DS 5.2: closed, content type, producer, Stream-Seq."""
+    producer = request.producer
+    if state.closed:
+        return _judge_closed(state, producer, close_only=request.close and not has_body)
+    if has_body and request.media_type != media_type(state.content_type):
+        return Judgement.TYPE_MISMATCH
+    if producer is not None:
+        verdict = judge_producer(known_producer(state, producer), producer)
+        if verdict is not Verdict.ACCEPT:
+            return _OF_PRODUCER[verdict]
+    if request.seq is not None and state.last_seq is not None and request.seq <= state.last_seq:
+        return Judgement.SEQ_REGRESSION
+    return Judgement.ACCEPT
+
+
+def _judge_closed(state: StreamState, producer: Producer | None, close_only: bool) -> Judgement:
+    if producer is None:
+        return Judgement.ALREADY_CLOSED if close_only else Judgement.CLOSED
+    if state.closed_by == (producer.id, producer.epoch, producer.seq):
+        return Judgement.DUPLICATE
+    return Judgement.CLOSED
+
+
+def same_configuration(state: StreamState, request: Create) -> bool:
+    """Whether a repeated PUT asks for the stream that is already there (DS 5.1)."""
+    fork, asked = state.fork, request.fork
+    if (fork is None) != (asked is None) or state.closed != request.closed:
+        return False
+    if fork is None or asked is None:
+        return _same_plain(state, request)
+    return (
+        fork.source_name == asked.source_name
+        and fork.offset == asked.offset
+        and fork.sub_offset == asked.sub_offset
+        and _same_inherited(state, request)
+    )
+
+
+def _same_plain(state: StreamState, request: Create) -> bool:
+    return (
+        media_type(state.content_type) == media_type(request.content_type_or_default)
+        and state.ttl_s == request.ttl_s
+        and state.expires_at_ms == request.expires_at_ms
+    )
+
+
+def _same_inherited(state: StreamState, request: Create) -> bool:
+    """A fork takes what it omits from its source, so an omitted field asks for nothing else."""
+    if request.content_type is not None:
+        if media_type(request.content_type) != media_type(state.content_type):
+            return False
+    if request.ttl_s is None and request.expires_at_ms is None:
+        return True
+    return state.ttl_s == request.ttl_s and state.expires_at_ms == request.expires_at_ms

@@ -1,0 +1,78 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.etags import format_etag, matches
+
+TAG = format_etag("ab12", 0, 42, closed=False)
+CLOSED = format_etag("ab12", 0, 42, closed=True)
+others = st.text(st.characters(codec="latin-1", exclude_characters='"', min_codepoint=0x21))
+
+
+def test_tag_names_incarnation_and_range_in_quotes() -> None:
+    assert TAG == '"ab12:0:42"'
+
+
+def test_closing_changes_the_tag() -> None:
+    assert CLOSED == '"ab12:0:42:c"'
+    assert not matches(TAG, CLOSED)
+    assert not matches(CLOSED, TAG)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(TAG, id="same"),
+        pytest.param("*", id="star"),
+        pytest.param(" *\t", id="star-with-blanks"),
+        pytest.param(f"W/{TAG}", id="weak"),
+        pytest.param(f'"x", {TAG}', id="last-of-a-list"),
+        pytest.param(f'{TAG}, "x"', id="first-of-a-list"),
+        pytest.param(f'"x",W/{TAG},"y"', id="weak-in-a-tight-list"),
+        pytest.param(f'  "x"  ,\t {TAG}  ', id="sloppy-blanks"),
+        pytest.param(f', ,"x",,{TAG},', id="empty-members"),
+        pytest.param(f'"a,b", {TAG}', id="comma-inside-quotes"),
+        pytest.param(f'"", {TAG}', id="empty-tag-first"),
+        pytest.param(f'"\u00e9", {TAG}', id="obs-text"),
+    ],
+)
+def test_header_matches(header: str) -> None:
+    assert matches(header, TAG)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param("", id="empty"),
+        pytest.param('"other"', id="other"),
+        pytest.param("ab12:0:42", id="unquoted"),
+        pytest.param('"ab12:0:4"', id="shorter"),
+        pytest.param('"ab12:0:420"', id="longer"),
+        pytest.param('"AB12:0:42"', id="other-case"),
+        pytest.param(f"w/{TAG}", id="lower-case-weak-mark"),
+        pytest.param(f'"x,{TAG}', id="unbalanced-quote-before"),
+        pytest.param('"ab12:0:42', id="unterminated"),
+        pytest.param(f"{TAG}x", id="garbage-after"),
+        pytest.param('"x", *', id="star-in-a-list"),
+        pytest.param('"*"', id="quoted-star"),
+        pytest.param("," * 100_000, id="many-commas"),
+        pytest.param('"' * 100_001, id="many-quotes"),
+    ],
+)
+def test_header_does_not_match(header: str) -> None:
+    assert not matches(header, TAG)
+
+
+def test_a_weak_tag_matches_its_strong_form() -> None:
+    assert matches(TAG, f"W/{TAG}")
+
+
+@given(st.lists(others, max_size=5), st.lists(others, max_size=5), st.sampled_from(["", "W/"]))
+def test_found_wherever_it_stands_in_a_list(before: list[str], after: list[str], weak: str) -> None:
+    members = [f'"{tag}"' for tag in before] + [weak + TAG] + [f'"{tag}"' for tag in after]
+    assert matches(", ".join(members), TAG)
+
+
+@given(st.lists(others.filter(lambda tag: f'"{tag}"' != TAG), max_size=5))
+def test_never_found_where_it_is_not(tags: list[str]) -> None:
+    assert not matches(", ".join(f'"{tag}"' for tag in tags), TAG)

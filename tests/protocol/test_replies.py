@@ -1,0 +1,202 @@
+import json
+
+import pytest
+
+from protocol import replies
+from protocol.errors import ProtocolError
+from protocol.producers import Producer
+from protocol.replies import IMMUTABLE, REVALIDATE, Reply
+from protocol.requests import Append
+from protocol.stream import Judgement, StreamState
+
+NINE = "0000000000000000_0000000000000009"
+
+
+def stream(**changes: object) -> StreamState:
+    state = StreamState(1, "s", "text/plain; charset=utf-8", 0, tail=9)
+    for name, value in changes.items():
+        setattr(state, name, value)
+    return state
+
+
+def append(producer: Producer | None = None, close: bool = False) -> Append:
+    return Append("text/plain", producer, None, close)
+
+
+def named(reply: Reply) -> dict[str, str]:
+    headers = dict(reply.headers)
+    assert len(headers) == len(reply.headers), "a header is repeated"
+    return headers
+
+
+def test_problem_is_rfc_9457() -> None:
+    reply = replies.problem_of(ProtocolError(400, "a-code", 'with "quotes"\n', (("X-Y", "z"),)))
+    assert json.loads(reply.body) == {
+        "type": "about:blank",
+        "title": "Bad Request",
+        "status": 400,
+        "code": "a-code",
+        "detail": 'with "quotes"\n',
+    }
+    assert named(reply) == {
+        "Content-Type": "application/problem+json",
+        "Cache-Control": "no-store",
+        "X-Y": "z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "has_body", "status", "extra"),
+    [
+        (append(), True, 204, {}),
+        (append(close=True), True, 204, {"Stream-Closed": "true"}),
+        (append(close=True), False, 204, {"Stream-Closed": "true"}),
+        (append(Producer("p", 3, 4)), True, 200, {"Producer-Epoch": "3", "Producer-Seq": "4"}),
+        (
+            append(Producer("p", 3, 4), close=True),
+            False,
+            204,
+            {"Producer-Epoch": "3", "Producer-Seq": "4", "Stream-Closed": "true"},
+        ),
+    ],
+    ids=["plain", "append-and-close", "close-only", "producer", "producer-close-only"],
+)
+def test_success(request_: Append, has_body: bool, status: int, extra: dict[str, str]) -> None:
+    reply = (replies.accepted if has_body else replies.close_accepted)(request_, 9)
+    assert reply.status == status
+    assert named(reply) == {"Stream-Next-Offset": NINE, "Cache-Control": "no-store"} | extra
+
+
+P = Producer("p", 1, 7)
+KNOWN = {"producers": {"p": (2, 5)}}
+
+
+@pytest.mark.parametrize(
+    ("judgement", "state", "producer", "status", "extra"),
+    [
+        (
+            Judgement.ALREADY_CLOSED,
+            stream(closed=True),
+            None,
+            204,
+            {"Stream-Closed": "true", "Stream-Next-Offset": NINE},
+        ),
+        (
+            Judgement.CLOSED,
+            stream(closed=True),
+            None,
+            409,
+            {"Stream-Closed": "true", "Stream-Next-Offset": NINE},
+        ),
+        (Judgement.TYPE_MISMATCH, stream(), None, 409, {}),
+        (Judgement.SEQ_REGRESSION, stream(), None, 409, {}),
+        (Judgement.STALE_EPOCH, stream(**KNOWN), P, 403, {"Producer-Epoch": "2"}),
+        (Judgement.BAD_EPOCH_START, stream(**KNOWN), Producer("p", 3, 1), 400, {}),
+        (
+            Judgement.GAP,
+            stream(**KNOWN),
+            Producer("p", 2, 8),
+            409,
+            {"Producer-Expected-Seq": "6", "Producer-Received-Seq": "8"},
+        ),
+        (
+            Judgement.GAP,
+            stream(),
+            P,
+            409,
+            {"Producer-Expected-Seq": "0", "Producer-Received-Seq": "7"},
+        ),
+        (
+            Judgement.DUPLICATE,
+            stream(**KNOWN),
+            Producer("p", 2, 1),
+            204,
+            {"Producer-Epoch": "2", "Producer-Seq": "5", "Stream-Next-Offset": NINE},
+        ),
+        (
+            Judgement.DUPLICATE,
+            stream(closed=True, **KNOWN),
+            Producer("p", 2, 5),
+            204,
+            {
+                "Producer-Epoch": "2",
+                "Producer-Seq": "5",
+                "Stream-Closed": "true",
+                "Stream-Next-Offset": NINE,
+            },
+        ),
+    ],
+)
+def test_refusal(
+    judgement: Judgement,
+    state: StreamState,
+    producer: Producer | None,
+    status: int,
+    extra: dict[str, str],
+) -> None:
+    reply = replies.refused(judgement, state, append(producer))
+    headers = named(reply)
+    assert reply.status == status
+    assert headers.pop("Cache-Control") == "no-store"
+    assert headers.pop("Content-Type", None) == (None if status == 204 else replies.PROBLEM_TYPE[1])
+    assert headers == extra
+
+
+@pytest.mark.parametrize(
+    ("at_tail", "closed", "expires", "cache_control"),
+    [
+        (False, False, False, IMMUTABLE),
+        (True, False, False, REVALIDATE),
+        (True, True, False, IMMUTABLE),
+        (False, False, True, REVALIDATE),
+        (True, True, True, REVALIDATE),
+    ],
+)
+def test_only_what_can_never_change_is_immutable(
+    at_tail: bool, closed: bool, expires: bool, cache_control: str
+) -> None:
+    state = stream(ttl_s=60 if expires else None)
+    headers = named(replies.chunk(state, b"x", 9, '"e"', at_tail, closed))
+    assert headers["Cache-Control"] == cache_control
+    assert ("Stream-Up-To-Date" in headers) == at_tail
+    assert ("Stream-Closed" in headers) == closed
+    assert headers["Content-Type"] == "text/plain; charset=utf-8"
+
+
+def test_not_modified_keeps_the_stream_headers() -> None:
+    whole = replies.chunk(stream(), b"x", 9, '"e"', True, True)
+    reply = replies.not_modified(whole)
+    assert (reply.status, reply.body) == (304, b"")
+    assert named(reply) == {k: v for k, v in named(whole).items() if k != "Content-Type"}
+
+
+def test_long_poll_is_keyed_by_its_cursor() -> None:
+    whole = replies.chunk(stream(), b"x", 9, '"e"', True, False)
+    headers = named(replies.with_cursor(stream(), whole, 5))
+    assert headers["Stream-Cursor"] == "5"
+    assert headers["Cache-Control"] == "public, max-age=20"
+    assert named(replies.with_cursor(stream(ttl_s=1), whole, 5))["Cache-Control"] == "no-store"
+
+
+def test_head_shows_the_configured_window_and_time() -> None:
+    assert named(replies.head(stream(ttl_s=3600), 9, False))["Stream-TTL"] == "3600"
+    headers = named(replies.head(stream(expires_at_ms=1500), 9, True))
+    assert headers["Stream-Expires-At"] == "1970-01-01T00:00:01.500Z"
+    assert headers["Stream-Closed"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "base64"),
+    [
+        ("text/plain", False),
+        ("TEXT/HTML; charset=x", False),
+        ("application/json", False),
+        ("application/ndjson", True),
+        ("application/octet-stream", True),
+        ("image/png", True),
+    ],
+)
+def test_event_stream_says_when_it_is_base64(content_type: str, base64: bool) -> None:
+    headers = named(replies.event_stream(stream(content_type=content_type)))
+    assert headers["Content-Type"] == "text/event-stream"
+    assert headers.get("Stream-SSE-Data-Encoding") == ("base64" if base64 else None)
