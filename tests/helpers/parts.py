@@ -1,0 +1,315 @@
+"""A gateway's parts without sockets, on the test's own loop: exchanges that keep what was written,
+an origin that the test answers by hand, a log that keeps its records.
+
+    parts = make_parts()
+    asking = parts.ask("a?offset=-1")
+    (await parts.upstream.next()).answer(200, chunk(0, 5), b"hello")
+    assert (await asking.exchange.answered()).body == b"hello"
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from gateway.accesslog import AccessLog
+from gateway.answers import Answers
+from gateway.calls import Call
+from gateway.cdn import PurgeHook
+from gateway.chunks import Chunks
+from gateway.config import (
+    AuthConfig,
+    CacheConfig,
+    CdnConfig,
+    GatewayConfig,
+    ServingConfig,
+    UpstreamConfig,
+)
+from gateway.door import Door
+from gateway.hubs import Hubs
+from gateway.metrics import Metrics
+from gateway.notices import SilentNotices
+from gateway.passes import Passes
+from gateway.shared import SharedStore
+from gateway.store import Store
+from gateway.streams import Streams
+from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from protocol.accesslog import AccessRecord
+from protocol.offsets import format_offset
+from protocol.paths import PREFIX
+from tests.helpers.rawhttp import Response
+from wire.heads import make_head
+
+WAIT_S = 5.0
+INCARNATION = "00112233445566aa"
+OTHER_INCARNATION = "ffeeddccbbaa9988"
+
+
+async def soon(condition: Callable[[], bool]) -> None:
+    """Let the loop run until something holds."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 (many conditions have no event)
+            await asyncio.sleep(0)
+
+
+async def quiet(rounds: int = 20) -> None:
+    """Let everything run that can run without news from outside."""
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+
+
+# -- the origin ----------------------------------------------------------------------------------
+
+
+def chunk(
+    start: int,
+    end: int,
+    *,
+    tail: bool = False,
+    closed: bool = False,
+    incarnation: str = INCARNATION,
+    kind: str = "text/plain",
+    **more: str,
+) -> dict[str, str]:
+    """Headers of a catch-up answer as our own origin sends them."""
+    never = closed or not tail
+    control = "public, max-age=60, immutable" if never else "public, max-age=0, must-revalidate"
+    headers = {
+        "content-type": kind,
+        "stream-next-offset": format_offset(end),
+        "etag": f'"{incarnation}:{start}:{end}{":c" if closed else ""}"',
+        "cache-control": control,
+    }
+    headers |= {"stream-up-to-date": "true"} if tail or closed else {}
+    headers |= {"stream-closed": "true"} if closed else {}
+    return headers | {name.replace("_", "-"): value for name, value in more.items()}
+
+
+@dataclass(eq=False)
+class Asked:
+    """One request at the origin, and the way to answer it."""
+
+    request: UpstreamRequest
+    live: bool
+    future: asyncio.Future[UpstreamResponse]
+
+    @property
+    def target(self) -> str:
+        return self.request.target
+
+    def answer(self, status: int, headers: Mapping[str, str] = {}, body: bytes = b"") -> None:
+        self.future.set_result(UpstreamResponse(status, dict(headers), body))
+
+    def fail(self, error: Exception | None = None) -> None:
+        self.future.set_exception(error or UpstreamError(502, "origin-unreachable", "away"))
+
+
+class HandOrigin:
+    """Stands for `Upstream`: requests wait in `open` until the test answers them."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self._unseen: list[Asked] = []  # those that `next` has not given out
+
+    async def fetch(
+        self,
+        request: UpstreamRequest,
+        *,
+        live: bool = False,
+        max_bytes: int | None = None,
+        on_departure: Callable[[], None] | None = None,
+    ) -> UpstreamResponse:
+        if on_departure is not None:
+            on_departure()
+        asked = Asked(request, live, asyncio.get_running_loop().create_future())
+        self.asked.append(asked)
+        self._unseen.append(asked)
+        return await asked.future
+
+    @property
+    def open(self) -> list[Asked]:
+        return [asked for asked in self.asked if not asked.future.done()]
+
+    def unseen(self, method: str | None = None) -> list[Asked]:
+        return [asked for asked in self._unseen if method in (None, asked.request.method)]
+
+    async def next(self, method: str | None = None) -> Asked:
+        """The next request that comes."""
+        await soon(lambda: self.unseen(method) != [])
+        asked = self.unseen(method)[0]
+        self._unseen.remove(asked)
+        return asked
+
+
+# -- the client ----------------------------------------------------------------------------------
+
+
+class KeptExchange:
+    """An exchange that keeps everything; `leave` is the client going away."""
+
+    peer = "192.0.2.1"
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.finished = 0
+        self.aborted = False
+        self.gone = False
+        self.unread = 0  # what the client has not taken
+        self.room = asyncio.Event()
+        self.room.set()
+        self._gone: Callable[[], None] | None = None
+
+    def send(self, parts: Sequence[bytes]) -> None:
+        self.data += b"".join(parts)
+        self._gone = None
+        self.finished += 1
+
+    def write(self, data: bytes) -> None:
+        self.data += data
+
+    def finish(self, last: bytes = b"") -> None:
+        self.send((last,))
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.leave()
+
+    def backlog(self) -> int:
+        return self.unread
+
+    async def drain(self) -> None:
+        await self.room.wait()
+        if self.gone:
+            raise ConnectionResetError
+
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        self._gone = callback
+
+    def leave(self) -> None:
+        self.gone = True
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            gone()
+
+    @property
+    def watched(self) -> bool:
+        """Whether anyone would be told that the client has gone."""
+        return self._gone is not None
+
+    @property
+    def response(self) -> Response:
+        """The first whole response with a length."""
+        head, end, body = self.data.partition(b"\r\n\r\n")
+        assert end, self.data
+        first, *lines = head.decode("latin-1").split("\r\n")
+        pairs = [line.partition(":") for line in lines]
+        fields = tuple((name.lower(), value.strip()) for name, _, value in pairs)
+        return Response(int(first.split(" ")[1]), fields, body)
+
+    async def answered(self) -> Response:
+        await soon(lambda: self.finished > 0)
+        return self.response
+
+
+class KeptLog(AccessLog):
+    def __init__(self) -> None:
+        self.records: list[AccessRecord] = []
+        self.lines: list[bytes] = []
+
+    def write(self, record: AccessRecord) -> None:
+        self.records.append(record)
+
+    def write_line(self, time_ms: int, line: bytes) -> None:
+        self.lines.append(line)
+
+
+# -- all of it -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Parts:
+    config: GatewayConfig
+    upstream: HandOrigin
+    store: Store
+    streams: Streams
+    chunks: Chunks
+    hubs: Hubs
+    passes: Passes
+    door: Door
+    log: KeptLog
+
+    def ask(
+        self,
+        target: str,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        exchange: KeptExchange | None = None,
+    ) -> "Asking":
+        """A request at the door; `target` is a path, or the rest after the prefix."""
+        path, _, query = (target if target.startswith("/") else PREFIX + target).partition("?")
+        kept = exchange or KeptExchange()
+        head = make_head(method, path, query, {"host": "weir.test", **(headers or {})}, len(body))
+        call = self.door.call(head, body, kept)
+        self.door.begin(call)
+        return Asking(call, kept)
+
+    async def fill(
+        self, target: str, headers: Mapping[str, str], body: bytes, status: int = 200
+    ) -> Response:
+        """A read that the origin answers so."""
+        asking = self.ask(target)
+        (await self.upstream.next("GET")).answer(status, headers, body)
+        return await asking.exchange.answered()
+
+    async def close(self) -> None:
+        self.hubs.drain()
+        await self.door.settle(0)
+        await self.hubs.settle(0)
+        await self.chunks.close()
+        await quiet()
+
+
+@dataclass(eq=False)
+class Asking:
+    call: Call
+    exchange: KeptExchange
+
+    @property
+    def response(self) -> Response:
+        return self.exchange.response
+
+
+def make_parts(
+    *,
+    shared: SharedStore | None = None,
+    clock: Callable[[], float] | None = None,
+    **sections: Mapping[str, Any],
+) -> Parts:
+    """As `Gateway` puts them together, without tokens, Redis and sockets."""
+    config = GatewayConfig(
+        gateway=ServingConfig(**sections.get("gateway", {})),
+        upstream=UpstreamConfig(**sections.get("upstream", {})),
+        auth=AuthConfig(mode="off"),
+        cache=CacheConfig(**sections.get("cache", {})),
+        cdn=CdnConfig(**sections.get("cdn", {})),
+    )
+    origin, streams, log, metrics = HandOrigin(), Streams(), KeptLog(), Metrics()
+    upstream = cast(Upstream, origin)
+    store = Store(config.cache.max_bytes, config.cache.max_object_bytes)
+    timed: dict[str, Any] = {} if clock is None else {"clock": clock}
+    chunks = Chunks(config.cache, upstream, store, shared, streams, lambda _: False, **timed)
+    answers = Answers(config, log, metrics, name="test", worker=0, **timed)
+    hubs = Hubs(config, upstream, chunks, streams, answers, lambda _: False)
+    passes = Passes(
+        config, upstream, chunks, streams, shared, SilentNotices(), PurgeHook(config.cdn), answers
+    )
+
+    def forget(stream: str) -> None:
+        chunks.purge(stream)
+        hubs.end_stream(stream)
+
+    chunks.replaced, hubs.gone = forget, chunks.lost
+    chunks.followed_to = hubs.followed_to
+    door = Door(config, None, chunks, hubs, passes, answers, metrics, id_prefix="t-")
+    return Parts(config, origin, store, streams, chunks, hubs, passes, door, log)

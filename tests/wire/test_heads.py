@@ -1,0 +1,119 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wire.heads import (
+    LINE_BYTES,
+    MEMO_ENTRIES,
+    MEMO_PART_BYTES,
+    HeadMemo,
+    _recall_field,
+    make_head,
+    parse_head,
+)
+
+PLAIN = b"POST /v1/stream/a?x=1&y HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nX-Y: \t a b \r\n\r\n"
+
+
+def with_line(line: bytes) -> bytes:
+    return b"GET /a HTTP/1.1\r\nHost: h\r\n" + line + b"\r\n\r\n"
+
+
+def test_a_plain_head() -> None:
+    headers = {"host": "h", "content-length": "3", "x-y": "a b"}
+    assert parse_head(PLAIN) == make_head("POST", "/v1/stream/a", "x=1&y", headers, 3)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"Connection: keep-alive", b"connection: Keep-Alive", b"X:", b"Content-Length: 0"],
+)
+def test_usual_lines_are_plain(line: bytes) -> None:
+    assert parse_head(with_line(line)) is not None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(with_line(b"Transfer-Encoding: chunked"), id="chunked"),
+        pytest.param(with_line(b"transfer-encoding: identity"), id="any-transfer-encoding"),
+        pytest.param(with_line(b"Expect: 100-continue"), id="expect"),
+        pytest.param(with_line(b"Upgrade: h2c"), id="upgrade"),
+        pytest.param(with_line(b"Content-Encoding: gzip"), id="encoded-body"),
+        pytest.param(with_line(b"Connection: close"), id="close"),
+        pytest.param(with_line(b"Connection: keep-alive, Stream-Seq"), id="connection-list"),
+        pytest.param(with_line(b"Host: other"), id="two-hosts"),
+        pytest.param(with_line(b"X: 1\r\nx: 2"), id="repeated-header"),
+        pytest.param(with_line(b"Content-Length: +3"), id="signed-length"),
+        pytest.param(with_line(b"Content-Length: 03"), id="padded-length"),
+        pytest.param(with_line(b"Content-Length: 3, 3"), id="length-list"),
+        pytest.param(with_line(b"Content-Length: 9" + b"9" * 20), id="long-length"),
+        pytest.param(with_line(b"Content-Length:"), id="empty-length"),
+        pytest.param(with_line(b"X : 1"), id="space-before-colon"),
+        pytest.param(with_line(b"X: 1\r\n folded"), id="folded"),
+        pytest.param(with_line(b"X: a\nY: b"), id="bare-lf"),
+        pytest.param(with_line(b"X: a\rY: b"), id="bare-cr"),
+        pytest.param(with_line(b"X: a\x00b"), id="nul"),
+        pytest.param(with_line(b"X: caf\xc3\xa9"), id="not-ascii"),
+        pytest.param(with_line(b"no colon"), id="no-colon"),
+        pytest.param(with_line(b": empty name"), id="empty-name"),
+        pytest.param(b"GET /a HTTP/1.1\r\nX: 1\r\n\r\n", id="no-host"),
+        pytest.param(b"GET /a HTTP/1.1\r\n\r\n", id="no-headers"),
+        pytest.param(b"GET /a HTTP/1.0\r\nHost: h\r\n\r\n", id="http-1.0"),
+        pytest.param(b"GET http://h/a HTTP/1.1\r\nHost: h\r\n\r\n", id="absolute-form"),
+        pytest.param(b"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", id="asterisk-form"),
+        pytest.param(b"PATCH /a HTTP/1.1\r\nHost: h\r\n\r\n", id="other-method"),
+        pytest.param(b"get /a HTTP/1.1\r\nHost: h\r\n\r\n", id="lower-case-method"),
+        pytest.param(b"GET /a#b HTTP/1.1\r\nHost: h\r\n\r\n", id="fragment"),
+        pytest.param(b"GET /a?b#c HTTP/1.1\r\nHost: h\r\n\r\n", id="fragment-in-query"),
+        pytest.param(b"GET /a b HTTP/1.1\r\nHost: h\r\n\r\n", id="space-in-target"),
+        pytest.param(b"GET /\xc3\xa9 HTTP/1.1\r\nHost: h\r\n\r\n", id="raw-utf8-target"),
+        pytest.param(b"\r\nGET /a HTTP/1.1\r\nHost: h\r\n\r\n", id="leading-empty-line"),
+    ],
+)
+def test_anything_unusual_is_left_to_the_full_parser(data: bytes) -> None:
+    assert parse_head(data) is None
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_a_head_or_not(noise: bytes) -> None:
+    parse_head(noise)
+    found = parse_head(with_line(noise))
+    if found is not None:
+        assert all(name == name.lower() and name.isascii() for name in found.headers)
+
+
+def test_the_memo_gives_what_parsing_gives() -> None:
+    memo = HeadMemo()
+    for data in (PLAIN, PLAIN, with_line(b"Expect: x"), with_line(b"Expect: x")):
+        assert memo.parse(data) == parse_head(data)
+
+
+def test_the_memo_is_bounded() -> None:
+    memo = HeadMemo()
+    for number in range(MEMO_ENTRIES + 10):
+        memo.parse(with_line(b"X: %d" % number))
+    memo.parse(with_line(b"X: " + b"y" * MEMO_PART_BYTES))
+    known = memo.fields.known
+    assert 0 < len(known) <= MEMO_ENTRIES
+    assert max(map(len, known)) < MEMO_PART_BYTES
+
+
+def test_the_memo_keeps_lines_and_fields_apart() -> None:
+    memo = HeadMemo()
+    for path in range(3):
+        for line in range(3):
+            head = memo.parse(b"GET /%d HTTP/1.1\r\nHost: %d\r\n\r\n" % (path, line))
+            assert head is not None
+            assert (head.path, head.headers["host"]) == (f"/{path}", str(line))
+    assert (len(memo.targets.known), len(memo.fields.known)) == (3, 3)
+
+
+def test_long_lines_are_read_but_not_remembered() -> None:
+    """Who makes them up shall not fill our memory with them."""
+    before = _recall_field.cache_info().currsize
+    for number in range(50):
+        line = b"X: %d" % number + b"x" * LINE_BYTES
+        head = parse_head(with_line(line))
+        assert head is not None and head.headers["x"] == line[3:].decode()
+    assert _recall_field.cache_info().currsize <= before + 1  # Host

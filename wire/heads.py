@@ -1,0 +1,180 @@
+"""Request heads that need no full parser: the plain subset, and `None` for everything else.
+
+A head is taken here only when nothing about it is unusual: HTTP/1.1, origin-form target, visible
+ASCII, each header once, a plain length. Whatever is refused here goes to aiohttp unchanged, so this
+module never has to judge what is malformed.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Generic, TypeVar, cast
+
+END = b"\r\n\r\n"
+
+_REQUEST_LINE = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS) (/[!-~]*) HTTP/1\.1")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~]*)")
+_LENGTH = re.compile(r"0|[1-9][0-9]{0,14}")
+_SPECIAL = frozenset(
+    {"transfer-encoding", "expect", "upgrade", "te", "trailer", "content-encoding"}
+)
+LINE_ENTRIES = 4096
+LINE_BYTES = 2048
+MEMO_ENTRIES = 16_384
+MEMO_BYTES = 16 * 1024 * 1024
+MEMO_PAUSE = 4 * MEMO_ENTRIES
+MEMO_PART_BYTES = 4096
+
+
+@dataclass(slots=True)
+class Target:
+    """The request line. `parsed` is what a service made of it, kept for the next time."""
+
+    method: str
+    path: str
+    query: str
+    parsed: object = field(default=None, compare=False)
+
+
+@dataclass(slots=True)
+class Fields:
+    """All the header lines. `parsed` as with `Target`."""
+
+    headers: dict[str, str]  # lower-case names
+    content_length: int
+    parsed: object = field(default=None, compare=False)
+
+
+@dataclass(slots=True)
+class Head:
+    target: Target
+    fields: Fields
+
+    @property
+    def method(self) -> str:
+        return self.target.method
+
+    @property
+    def path(self) -> str:
+        return self.target.path
+
+    @property
+    def query(self) -> str:
+        return self.target.query
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self.fields.headers
+
+    @property
+    def content_length(self) -> int:
+        return self.fields.content_length
+
+
+def make_head(
+    method: str, path: str, query: str, headers: dict[str, str], content_length: int
+) -> Head:
+    return Head(Target(method, path, query), Fields(headers, content_length))
+
+
+def parse_head(data: bytes) -> Head | None:
+    """`data` is one whole head with its empty line, the first in it."""
+    line, _, rest = data.partition(b"\r\n")
+    target, fields = parse_target(line), parse_fields(rest)
+    return None if target is None or fields is None else Head(target, fields)
+
+
+def parse_target(line: bytes) -> Target | None:
+    match = _REQUEST_LINE.fullmatch(line)
+    if match is None or b"#" in line:
+        return None
+    path, _, query = match[2].decode("ascii").partition("?")
+    return Target(match[1].decode("ascii"), path, query)
+
+
+def parse_fields(rest: bytes) -> Fields | None:
+    """`rest` is everything after the request line, the empty line included."""
+    if not rest.endswith(END):
+        return None
+    lines = [_parse_field(line) for line in rest.split(b"\r\n")[:-2]]
+    if None in lines:
+        return None
+    headers = dict(cast(list[tuple[str, str]], lines))
+    if len(headers) != len(lines) or "host" not in headers:
+        return None
+    if not _SPECIAL.isdisjoint(headers):
+        return None
+    if "connection" in headers and headers["connection"].lower() != "keep-alive":
+        return None
+    length = headers.get("content-length", "0")
+    if not _LENGTH.fullmatch(length):
+        return None
+    return Fields(headers, int(length))
+
+
+def _parse_field(line: bytes) -> tuple[str, str] | None:
+    return _recall_field(line) if len(line) <= LINE_BYTES else _read_field(line)
+
+
+def _read_field(line: bytes) -> tuple[str, str] | None:
+    """(lower-case name, value)"""
+    match = _FIELD.fullmatch(line)
+    if match is None:
+        return None
+    return match[1].decode("ascii").lower(), match[2].decode("ascii").rstrip(" \t")
+
+
+# Sets of lines differ from each other in a line or two; the rest come again and again.
+_recall_field = lru_cache(maxsize=LINE_ENTRIES)(_read_field)
+
+
+Part = TypeVar("Part")
+
+
+class Memo(Generic[Part]):
+    """Clients repeat themselves byte for byte, and a parse is a pure function of those bytes.
+
+    When a full memo has not paid (each head has its own sequence number or request id), nothing
+    is remembered for a while.
+    """
+
+    def __init__(self, parse: Callable[[bytes], Part | None]) -> None:
+        self.known: dict[bytes, Part] = {}
+        self._parse = parse
+        self._bytes = 0
+        self.hits = 0
+        self._pause = 0
+
+    def find(self, data: bytes) -> Part | None:
+        part = self.known.get(data)
+        if part is not None:
+            self.hits += 1
+            return part
+        part = self._parse(data)
+        if self._pause:
+            self._pause -= 1
+        elif part is not None and len(data) <= MEMO_PART_BYTES:
+            self._remember(data, part)
+        return part
+
+    def _remember(self, data: bytes, part: Part) -> None:
+        if len(self.known) >= MEMO_ENTRIES or self._bytes >= MEMO_BYTES:
+            self._pause = MEMO_PAUSE if self.hits < len(self.known) else 0
+            self.known.clear()
+            self.hits = self._bytes = 0
+        self.known[data] = part
+        self._bytes += len(data)
+
+
+class HeadMemo:
+    """Request lines repeat over clients, header lines over requests: each has its own memo."""
+
+    def __init__(self) -> None:
+        self.targets = Memo(parse_target)
+        self.fields = Memo(parse_fields)
+
+    def parse(self, data: bytes) -> Head | None:
+        line, _, rest = data.partition(b"\r\n")
+        target, fields = self.targets.find(line), self.fields.find(rest)
+        return None if target is None or fields is None else Head(target, fields)

@@ -1,0 +1,106 @@
+"""What every response carries, and how replies become responses."""
+
+import re
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from protocol.names import CORS_EXPOSED_HEADERS, CORS_REQUEST_HEADERS
+from protocol.replies import RETRY_AFTER, Headers, Reply, problem
+from wire.encoding import DateLine, encode_head, encode_lines
+from wire.sections import HttpConfig
+
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,255}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")
+METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
+_SECURITY: Headers = (
+    ("Server", "weir"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cross-Origin-Resource-Policy", "cross-origin"),
+)
+_ANY_ORIGIN: Headers = (
+    ("Access-Control-Allow-Origin", "*"),
+    ("Access-Control-Expose-Headers", "*"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Headers added to every response, by the Origin a browser sent."""
+
+    http: HttpConfig
+
+    @property
+    def any_origin(self) -> bool:
+        return "*" in self.http.cors_origins
+
+    def headers(self, origin: str | None) -> Headers:
+        if self.any_origin:
+            return (*_SECURITY, *_ANY_ORIGIN)
+        expose = ("Access-Control-Expose-Headers", ", ".join(CORS_EXPOSED_HEADERS))
+        vary = ("Vary", "Origin")
+        if origin is None or origin not in self.http.cors_origins:
+            return (*_SECURITY, vary)
+        return (*_SECURITY, vary, ("Access-Control-Allow-Origin", origin), expose)
+
+
+def base_url(http: HttpConfig, host: str, scheme: str) -> str:
+    """Location's base: configured, or as the client addressed us if that is a plain host."""
+    if http.public_url:
+        return http.public_url
+    return f"{scheme}://{host}" if _HOST.fullmatch(host) else ""
+
+
+def preflight() -> Reply:
+    return Reply(
+        204,
+        (
+            ("Access-Control-Allow-Methods", METHODS),
+            ("Access-Control-Allow-Headers", ", ".join(CORS_REQUEST_HEADERS)),
+            ("Access-Control-Max-Age", "86400"),
+            ("Allow", METHODS),
+        ),
+    )
+
+
+def to_response(reply: Reply, stamp: Headers) -> web.Response:
+    response = web.Response(status=reply.status, body=reply.body or None)
+    fill_headers(response, reply, stamp)
+    return response
+
+
+def fill_headers(response: web.StreamResponse, reply: Reply, stamp: Headers) -> None:
+    """Exactly our headers: `web.Response` begins with a content type of its own."""
+    response.headers.clear()
+    for name, value in (*reply.headers, *stamp):
+        response.headers[name] = value
+
+
+class Refusals:
+    """Answers for what never became a request (see wire.front)."""
+
+    def __init__(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+        self._date = DateLine()
+
+    def encode(self, status: int, code: str, detail: str) -> bytes:
+        headers: Headers = (("Connection", "close"),)
+        if status == 503:
+            headers += RETRY_AFTER
+        reply = problem(status, code, detail, headers)
+        stamp = encode_lines(self._stamp.headers(None))
+        return (
+            encode_head(status, reply.headers, stamp, len(reply.body)) + self._date() + reply.body
+        )
+
+    def response(self, status: int) -> web.StreamResponse:
+        code, detail = _REFUSED.get(status, _REFUSED[500])
+        response = to_response(problem(status, code, detail), self._stamp.headers(None))
+        response.force_close()
+        return response
+
+
+_REFUSED = {
+    400: ("malformed-request", "The request is not valid HTTP."),
+    500: ("internal-error", "The server made a mistake; it is in its log."),
+    504: ("timeout", "The request took too long."),
+}

@@ -1,0 +1,62 @@
+"""Headers and bodies of requests that aiohttp has parsed, within our limits."""
+
+import asyncio
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from protocol.errors import ProtocolError
+from wire.front import PROGRESS_BYTES, Limits
+
+_SINGLE = frozenset({"content-type", "content-encoding", "host"})
+
+
+def unique_headers(request: web.BaseRequest) -> dict[str, str]:
+    """Lower-case names; a header that must be single and is not, is an error, not a choice."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items():
+        key = name.lower()
+        if key not in found:
+            found[key] = value
+        elif key.startswith(("stream-", "producer-")) or key in _SINGLE:
+            raise ProtocolError(400, "repeated-header", f"{name} is given twice.")
+        else:
+            found[key] += ("; " if key == "cookie" else ", ") + value
+    return found
+
+
+def check_body(request: web.BaseRequest, headers: Mapping[str, str], limits: Limits) -> None:
+    """What can be said of a body before it comes; raises ProtocolError."""
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise ProtocolError(415, "encoded-body", "Send the body without Content-Encoding.")
+    if (request.content_length or 0) > limits.max_body_bytes:
+        raise _too_large(limits)
+
+
+def _too_large(limits: Limits) -> ProtocolError:
+    return ProtocolError(413, "body-too-large", f"A body may have {limits.max_body_bytes} bytes.")
+
+
+async def read_body(request: web.BaseRequest, headers: Mapping[str, str], limits: Limits) -> bytes:
+    check_body(request, headers, limits)
+    if headers.get("expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer has not begun
+    parts: list[bytes] = []
+    size = mark = 0
+    now = asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(limits.body_timeout_secs) as clock:
+            while part := await request.content.readany():
+                parts.append(part)
+                size += len(part)
+                if size > limits.max_body_bytes:
+                    raise _too_large(limits)
+                if size - mark >= PROGRESS_BYTES:
+                    mark = size
+                    clock.reschedule(now() + limits.body_timeout_secs)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    except TimeoutError:
+        raise ProtocolError(408, "timeout", "The body took too long to arrive.") from None
+    except web.RequestPayloadError:
+        raise ProtocolError(400, "malformed-body", "The body is malformed.") from None

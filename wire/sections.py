@@ -1,0 +1,34 @@
+"""Sections of the configuration that both services read."""
+
+import re
+from dataclasses import dataclass
+
+from wire.settings import check, check_choice
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("text", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    cors_origins: tuple[str, ...] = ("*",)
+    public_url: str = ""
+
+    def __post_init__(self) -> None:
+        for origin in self.cors_origins:
+            ok = origin in ("*", "null") or re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin)
+            check(bool(ok), "cors_origins", f"{origin!r} is not *, null or scheme://host[:port]")
+        # A slash at the end would be doubled in Location.
+        object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
+        ok = self.public_url == "" or re.fullmatch(r"https?://[!-~]+", self.public_url)
+        check(bool(ok), "public_url", f"{self.public_url!r} is not an http or https URL")
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    level: str = "info"
+    format: str = "text"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "level", LOG_LEVELS)
+        check_choice(self, "format", LOG_FORMATS)
