@@ -1,0 +1,118 @@
+"""Wiring: one origin from a configuration, and its life from listening to a drained stop."""
+
+import asyncio
+import gc
+import logging
+import secrets
+import time
+
+from aiohttp import web
+
+from origin.chunks import Chunks
+from origin.config import OriginConfig
+from origin.fast import OriginFastPath
+from origin.handlers import Handlers
+from origin.live import Live
+from origin.metrics import Metrics
+from origin.service import Service
+from origin.storage import open_storage
+from wire.front import FrontServer
+from wire.http import Refusals, Stamp
+from wire.settings import SettingsError
+from wire.tls import server_context
+
+log = logging.getLogger("weir.origin")
+
+SWEEP_SECS = 0.5
+BACKLOG = 4096
+
+
+class Origin:
+    """A running origin; `start` returns when it listens, `stop` when everything is settled."""
+
+    def __init__(self, config: OriginConfig) -> None:
+        self._config = config
+        self.port = config.server.port
+
+    async def start(self) -> None:
+        config = self._config
+        storage = self._storage = open_storage(config)
+        chunks = Chunks(
+            storage,
+            chunk_bytes=config.storage.chunk_bytes,
+            cache_bytes=config.storage.cache_bytes,
+        )
+        in_memory = config.storage.mode == "memory"
+        limits = config.limits
+        service = self._service = Service(
+            storage,
+            chunks,
+            limits,
+            max_total_bytes=limits.max_memory_bytes if in_memory else limits.max_total_bytes,
+            clock_ms=lambda: time.time_ns() // 1_000_000,
+            new_id=lambda: secrets.randbits(64),
+        )
+        await service.start()
+        self._live = Live(service, chunks, config.server, limits)
+        metrics = Metrics()
+        stamp = Stamp(config.http)
+        handlers = Handlers(config, service, chunks, self._live, metrics, stamp)
+        fast = OriginFastPath(service, chunks, metrics, stamp, max_path_bytes=limits.max_path_bytes)
+        self._server = FrontServer(handlers.handle, fast, limits, Refusals(stamp))
+        _register(metrics, service, chunks, self._server)
+        self._sweeper = asyncio.create_task(self._sweep(), name="expiry sweep")
+        await self._listen()
+        # What recovery built lives as long as the process: keep it out of every collection.
+        gc.collect()
+        gc.freeze()
+
+    async def _listen(self) -> None:
+        server, tls = self._config.server, self._config.tls
+        # aiohttp waits for this time twice: for the handlers, and then for their tasks.
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=server.drain_secs / 2)
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner,
+            server.host,
+            server.port,
+            backlog=BACKLOG,
+            ssl_context=server_context("tls.cert_path", tls.cert_path, tls.key_path),
+        )
+        try:
+            await site.start()
+        except OSError as error:
+            raise SettingsError("server.port", str(error)) from error
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Readers end cleanly, what was accepted is settled, then the files are let go."""
+        self._live.drain()
+        for site in list(self._runner.sites):
+            await site.stop()
+        self._server.fast = None
+        self._sweeper.cancel()
+        await self._service.settle()
+        await self._runner.cleanup()
+        await self._storage.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECS)
+            self._service.sweep()
+
+
+def _register(metrics: Metrics, service: Service, chunks: Chunks, server: FrontServer) -> None:
+    totals = service.totals
+    metrics.gauge("streams", "Streams held.", lambda: service.stream_count)
+    metrics.gauge("stored_bytes", "Bytes of all streams.", lambda: totals.stored_bytes)
+    metrics.gauge("live_readers", "Waiting live readers.", lambda: totals.live_readers)
+    metrics.gauge("connections", "Open connections.", lambda: server.open_connections)
+    metrics.gauge("chunk_cache_bytes", "Bytes of cached chunks.", lambda: chunks.cached_bytes)
+    metrics.gauge("writable", "1 while writes are accepted.", lambda: service.failure is None)
+    metrics.counter("appends", "Committed appends.", lambda: totals.appends)
+    metrics.counter("append_bytes", "Committed bytes.", lambda: totals.append_bytes)
+    metrics.counter("duplicates", "Appends known before.", lambda: totals.duplicates)
+    metrics.counter("appends_refused", "Refused appends.", lambda: totals.refused_appends)
+    metrics.counter("streams_expired", "Streams expired.", lambda: totals.expired)
+    metrics.counter("chunk_hits", "Reads from cached chunks.", lambda: chunks.hits)
+    metrics.counter("chunk_misses", "Reads that loaded a chunk.", lambda: chunks.misses)

@@ -1,0 +1,174 @@
+"""Catch-up reads: which bytes a read returns, where from, and the encoded answers kept for reuse.
+
+Chunks end at the first message boundary at or after a multiple of the chunk size, so readers who
+start anywhere meet on the same URLs. One load per chunk is running at a time, whatever the crowd.
+A fork's positions below its fork point are read from its source, up the chain.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cachetools import LRUCache
+
+from origin.storage.base import Storage, UnknownStream
+from origin.streams import Stream
+from protocol import replies
+from protocol.errors import ProtocolError
+from protocol.etags import format_etag, matches
+from protocol.jsonmode import framed
+from protocol.replies import Reply
+
+ENTRY_OVERHEAD_BYTES = 1024
+JOIN_BYTES = 64 * 1024  # below this one write of a copy beats two writes
+
+
+@dataclass(slots=True)
+class Chunk:
+    """An answer that can be given again: always when `fixed`, else while the tail stands still."""
+
+    start: int
+    end: int
+    closed: bool
+    fixed: bool
+    etag: str
+    reply: Reply
+    whole: bytes = b""  # the encoded response of the second `whole_date`, made by the fast path
+    whole_date: bytes = b""
+
+    def answer(self, if_none_match: str | None) -> Reply:
+        if if_none_match is not None and matches(if_none_match, self.etag):
+            return replies.not_modified(self.reply)
+        return self.reply
+
+    def is_current(self, stream: Stream) -> bool:
+        return self.fixed or (self.end == stream.tail and self.closed == stream.closed)
+
+
+Key = tuple[int, int]
+
+
+class Chunks:
+    def __init__(self, storage: Storage, *, chunk_bytes: int, cache_bytes: int) -> None:
+        self._storage = storage
+        self._chunk_bytes = chunk_bytes
+        self._cache: LRUCache[Key, Chunk] = LRUCache(cache_bytes, getsizeof=_cost)
+        self._loading: dict[tuple[int, int, int, bool], asyncio.Task[Chunk]] = {}
+        self.streams: dict[int, Stream] = {}
+        self.hits = 0
+        self.misses = 0
+
+    @property
+    def cached_bytes(self) -> int:
+        return int(self._cache.currsize)
+
+    def cached(self, stream: Stream, start: int) -> Chunk | None:
+        """The answer if it is at hand, without waiting."""
+        chunk = self._cache.get((stream.state.id, start))
+        if chunk is not None and chunk.is_current(stream):
+            self.hits += 1
+            return chunk
+        return self._read_now(stream, start)
+
+    async def get(self, stream: Stream, start: int) -> Chunk:
+        chunk = self.cached(stream, start)
+        if chunk is not None:
+            return chunk
+        self.misses += 1
+        key = (stream.state.id, start, stream.tail, stream.closed)
+        task = self._loading.get(key)
+        if task is None:
+            task = asyncio.create_task(self._load(stream, start), name=f"chunk {key}")
+            self._loading[key] = task
+            task.add_done_callback(lambda _: self._loading.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def check_position(self, stream: Stream, start: int) -> None:
+        """Refuse a position that no answer of ours ever named."""
+        tail = stream.tail
+        if start > tail:
+            raise ProtocolError(
+                400,
+                "offset-beyond-tail",
+                "The offset is beyond the tail.",
+                (replies.next_offset(tail),),
+            )
+        if stream.is_json and await self.boundary(stream, start, tail) != start:
+            raise ProtocolError(400, "invalid-offset", "The offset is inside a message.")
+
+    async def _load(self, stream: Stream, start: int) -> Chunk:
+        tail, closed = stream.tail, stream.closed
+        await self.check_position(stream, start)
+        line = (start // self._chunk_bytes + 1) * self._chunk_bytes
+        end = tail if tail <= line else await self.boundary(stream, line, tail)
+        data = await self.raw(stream, start, end)
+        return self._keep(stream, start, end, data, end == tail, closed and end == tail)
+
+    def _read_now(self, stream: Stream, start: int) -> Chunk | None:
+        """A short run of recent bytes needs no thread: encode it here."""
+        tail = stream.tail
+        line = (start // self._chunk_bytes + 1) * self._chunk_bytes
+        if tail > line or start > tail or start < stream.state.base:
+            return None
+        if stream.is_json and start not in (stream.state.base, tail):
+            return None
+        try:
+            data = self._storage.read_now(stream.state.id, start, tail)
+        except UnknownStream:  # its removal is on the way: let the ordinary path say so
+            return None
+        if data is None:
+            return None
+        return self._keep(stream, start, tail, data, True, stream.closed)
+
+    def _keep(
+        self, stream: Stream, start: int, end: int, data: bytes, at_tail: bool, closed: bool
+    ) -> Chunk:
+        etag = format_etag(stream.state.incarnation, start, end, closed)
+        body = framed(data) if stream.is_json else data
+        reply = replies.chunk(stream.state, body, end, etag, at_tail, closed)
+        chunk = Chunk(start, end, closed, closed or not at_tail, etag, reply)
+        if _cost(chunk) <= self._cache.maxsize:
+            self._cache[(stream.state.id, start)] = chunk
+        return chunk
+
+    async def raw(self, stream: Stream, start: int, end: int) -> bytes:
+        """Stored bytes of a range, gathered along the line of forks."""
+        parts = [
+            await self._storage.read(id_, s, e) for id_, s, e in self._spans(stream, start, end)
+        ]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def boundary(self, stream: Stream, at_or_after: int, tail: int) -> int:
+        """First message boundary at or after a position; fork points and the tail count."""
+        if at_or_after >= tail:
+            return tail
+        owner, limit = stream, tail
+        while at_or_after < owner.state.base:
+            limit = owner.state.base
+            owner = self._source(owner)
+        return min(limit, await self._storage.boundary(owner.state.id, at_or_after))
+
+    def _spans(self, stream: Stream, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        found: list[tuple[int, int, int]] = []
+        owner = stream
+        while start < end:
+            base = owner.state.base
+            if end > base:
+                found.append((owner.state.id, max(start, base), end))
+                end = max(start, base)
+            if owner.state.fork is None:
+                break
+            owner = self._source(owner)
+        return reversed(found)
+
+    def _source(self, fork: Stream) -> Stream:
+        assert fork.state.fork is not None
+        try:
+            return self.streams[fork.state.fork.source_id]
+        except KeyError:  # fork and source were removed while we waited
+            raise UnknownStream(fork.state.id) from None
+
+
+def _cost(chunk: Chunk) -> int:
+    size = len(chunk.reply.body)
+    return ENTRY_OVERHEAD_BYTES + (2 * size if size <= JOIN_BYTES else size)

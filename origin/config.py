@@ -1,0 +1,123 @@
+"""The origin's settings: every key, its default and its limits.
+
+`configs/default.toml` shows the same keys and defaults to people; a test holds the two equal.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from wire import settings
+from wire.sections import HttpConfig, LogConfig
+from wire.settings import check, check_at_least, check_choice, check_positive, check_range
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+
+STORAGE_MODES = ("memory", "file-fast", "file-durable", "acid")
+STORAGE_ALIASES = {"redb": "acid"}
+
+# Sections that configure the gateway: both services read the same files and variables.
+FOREIGN_SECTIONS = frozenset({"gateway", "upstream", "auth", "cache", "cdn"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    host: str = "127.0.0.1"
+    port: int = 4437
+    long_poll_timeout_secs: float = 30.0
+    sse_reconnect_interval_secs: float = 60.0
+    sse_heartbeat_secs: float = 15.0
+    drain_secs: float = 10.0
+
+    def __post_init__(self) -> None:
+        check(self.host != "", "host", "must not be empty")
+        check_range(self, 0, 65535, "port")
+        check_positive(self, "long_poll_timeout_secs", "sse_heartbeat_secs")
+        check_at_least(self, 0, "sse_reconnect_interval_secs", "drain_secs")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    cert_path: str = ""
+    key_path: str = ""
+
+    def __post_init__(self) -> None:
+        check(not self.cert_path or bool(self.key_path), "cert_path", "needs tls.key_path as well")
+        check(not self.key_path or bool(self.cert_path), "key_path", "needs tls.cert_path as well")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsConfig:
+    max_body_bytes: int = 16 * MIB
+    max_stream_bytes: int = 64 * GIB
+    max_total_bytes: int = TIB
+    max_memory_bytes: int = GIB
+    max_header_bytes: int = 16 * KIB
+    max_path_bytes: int = KIB
+    max_streams: int = 5_000_000
+    max_producers_per_stream: int = 10_000
+    max_connections: int = 50_000
+    max_live_readers: int = 20_000
+    max_live_readers_per_stream: int = 10_000
+    header_timeout_secs: float = 10.0
+    body_timeout_secs: float = 30.0
+    idle_timeout_secs: float = 120.0
+
+    def __post_init__(self) -> None:
+        counts = (key for key in self.__slots__ if key.startswith("max_"))
+        check_positive(self, *counts)
+        check_at_least(self, KIB, "max_header_bytes")
+        check_positive(self, "header_timeout_secs", "body_timeout_secs", "idle_timeout_secs")
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConfig:
+    mode: str = "file-durable"
+    data_dir: str = "./data"
+    chunk_bytes: int = MIB
+    cache_bytes: int = 16 * MIB
+    journal_bytes: int = 32 * MIB
+    journal_files: int = 4
+    checkpoint_secs: float = 60.0
+    acid_shard_count: int = 16
+    acid_map_bytes: int = 64 * GIB
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mode", STORAGE_ALIASES.get(self.mode, self.mode))
+        check_choice(self, "mode", STORAGE_MODES)
+        check(self.data_dir != "", "data_dir", "must not be empty")
+        check_positive(self, "chunk_bytes", "journal_bytes", "checkpoint_secs")
+        check_at_least(self, 0, "cache_bytes")
+        check_at_least(self, 2, "journal_files")
+        check_at_least(self, MIB, "acid_map_bytes")
+        check_range(self, 1, 256, "acid_shard_count")
+        shards = self.acid_shard_count
+        check(shards & (shards - 1) == 0, "acid_shard_count", f"{shards} is not a power of two")
+
+    @property
+    def has_journal(self) -> bool:
+        return self.mode.startswith("file-")
+
+
+@dataclass(frozen=True, slots=True)
+class OriginConfig:
+    server: ServerConfig = field(default_factory=ServerConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+    tls: TlsConfig = field(default_factory=TlsConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    storage: StorageConfig = field(default_factory=StorageConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+
+    def __post_init__(self) -> None:
+        # One journal file must take the largest append while another waits to be retired.
+        journal, body = self.storage.journal_bytes, self.limits.max_body_bytes
+        check(
+            not self.storage.has_journal or journal >= max(2 * body, 64 * KIB),
+            "storage.journal_bytes",
+            f"{journal} is less than 64 KiB or twice limits.max_body_bytes ({body})",
+        )
+
+
+load_config = partial(settings.load_layers, OriginConfig, FOREIGN_SECTIONS)

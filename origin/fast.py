@@ -1,0 +1,124 @@
+"""The origin's fast path: appends, and catch-up reads whose bytes are at hand.
+
+Same parsing, same service, same replies as `handlers`; what differs is only that the answer is
+written to the transport without a task, a request object or a response object.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from origin.chunks import JOIN_BYTES, Chunk, Chunks
+from origin.metrics import Metrics
+from origin.service import Service
+from protocol import replies
+from protocol.errors import ProtocolError
+from protocol.names import STREAM_PREFIX
+from protocol.paths import stream_name
+from protocol.replies import Reply
+from protocol.requests import Append, Read, parse_append, parse_read
+from wire.encoding import DateLine, encode_head, encode_lines
+from wire.front import Exchange
+from wire.heads import Fields, Head, Target
+from wire.http import Stamp
+
+
+class OriginFastPath:
+    def __init__(
+        self,
+        service: Service,
+        chunks: Chunks,
+        metrics: Metrics,
+        stamp: Stamp,
+        *,
+        max_path_bytes: int,
+    ) -> None:
+        self._service = service
+        self._chunks = chunks
+        self._metrics = metrics
+        self._stamp = encode_lines(stamp.headers(None))
+        self._any_origin = stamp.any_origin
+        self._max_path_bytes = max_path_bytes
+        self._date = DateLine()
+
+    def hit(self, target: Target, fields: Fields, peer: str) -> bytes | None:
+        """A catch-up read seen before, of bytes at hand: the case that must cost nothing."""
+        if target.method != "GET" or target.parsed is None or "if-none-match" in fields.headers:
+            return None
+        if not self._any_origin and "origin" in fields.headers:
+            return None
+        name, read = cast(tuple[str, Read], target.parsed)
+        if read.position is None or read.live is not None:
+            return None
+        stream = self._service.find(name)
+        if isinstance(stream, Reply) or stream.state.ttl_s is not None:
+            return None
+        chunk = self._chunks.cached(stream, read.position)
+        if chunk is None or len(chunk.reply.body) > JOIN_BYTES:
+            return None
+        self._metrics.count("GET", 200)
+        return self._whole(chunk)
+
+    def wants(self, head: Head) -> bool:
+        if not head.path.startswith(STREAM_PREFIX):
+            return False
+        if not self._any_origin and "origin" in head.headers:
+            return False
+        return head.method == "POST" or (head.method == "GET" and "live=" not in head.query)
+
+    def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
+        target, fields = head.target, head.fields
+        try:
+            if target.parsed is None:
+                target.parsed = self._parse(target)
+            if target.method == "POST" and fields.parsed is None:
+                fields.parsed = parse_append(fields.headers)
+        except ProtocolError as error:
+            self._send_reply(target.method, replies.problem_of(error), exchange)
+            return True
+        name, read = cast(tuple[str, Read | None], target.parsed)
+        if read is not None:
+            return self._get(name, read, head, exchange)
+        append = cast(Append, fields.parsed)
+        self._service.append(
+            name, append, body, lambda reply: self._send_reply("POST", reply, exchange)
+        )
+        return True
+
+    def _parse(self, target: Target) -> tuple[str, Read | None]:
+        name = stream_name(target.path[len(STREAM_PREFIX) :], self._max_path_bytes)
+        return name, None if target.method == "POST" else parse_read(target.query)
+
+    def _get(self, name: str, read: Read, head: Head, exchange: Exchange) -> bool:
+        if read.position is None or read.live is not None:
+            return False
+        stream = self._service.find(name)
+        if isinstance(stream, Reply):
+            self._send_reply("GET", stream, exchange)
+            return True
+        if stream.state.ttl_s is not None:
+            self._service.renew(stream)
+        chunk = self._chunks.cached(stream, read.position)
+        if chunk is None:
+            return False
+        self._send_reply("GET", chunk.answer(head.headers.get("if-none-match")), exchange)
+        return True
+
+    def _whole(self, chunk: Chunk) -> bytes:
+        """The response as one piece, made anew when the second changes."""
+        date = self._date()
+        if chunk.whole_date is not date:
+            reply = chunk.reply
+            head = encode_head(reply.status, reply.headers, self._stamp, len(reply.body))
+            chunk.whole = head + date + reply.body
+            chunk.whole_date = date
+        return chunk.whole
+
+    def _send_reply(self, method: str, reply: Reply, exchange: Exchange) -> None:
+        self._metrics.count(method, reply.status)
+        head = encode_head(reply.status, reply.headers, self._stamp, len(reply.body))
+        exchange.send(self._parts(head, reply.body))
+
+    def _parts(self, head: bytes, body: bytes) -> Sequence[bytes]:
+        if len(body) <= JOIN_BYTES:
+            return (head + self._date() + body,)
+        return (head + self._date(), body)

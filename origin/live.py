@@ -1,0 +1,190 @@
+"""Live reads: a long-poll waits once, an SSE reader stays. Both only look at committed state.
+
+A reader sleeps on its stream's waiters and is woken by a commit, an end, a drain or its own timer.
+After waking it looks for data first and for closure second: an append that closes must be seen.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from origin.chunks import Chunk, Chunks
+from origin.config import LimitsConfig, ServerConfig
+from origin.service import Service
+from origin.streams import Stream
+from protocol import replies
+from protocol.cursors import next_cursor
+from protocol.errors import ProtocolError
+from protocol.media import text_like
+from protocol.offsets import format_offset
+from protocol.replies import RETRY_AFTER, Reply
+from protocol.requests import Read
+from protocol.sse import (
+    base64_event,
+    comment,
+    complete_utf8,
+    control_event,
+    data_event,
+)
+
+ROTATION_JITTER = 0.1
+STALLED_SECS = 30.0
+
+
+class Live:
+    def __init__(
+        self, service: Service, chunks: Chunks, server: ServerConfig, limits: LimitsConfig
+    ) -> None:
+        self._service = service
+        self._chunks = chunks
+        self._server = server
+        self._limits = limits
+        self._asleep: set[asyncio.Future[None]] = set()
+        self.draining = False
+
+    def drain(self) -> None:
+        """Let every live reader end cleanly, now."""
+        self.draining = True
+        for sleeper in list(self._asleep):
+            _wake(sleeper)
+
+    @contextmanager
+    def admitted(self, stream: Stream) -> Iterator[None]:
+        totals = self._service.totals
+        if totals.live_readers >= self._limits.max_live_readers:
+            raise ProtocolError(503, "too-many-readers", "Too many live readers.", RETRY_AFTER)
+        if stream.live_readers >= self._limits.max_live_readers_per_stream:
+            raise ProtocolError(
+                429, "too-many-readers", "Too many live readers of this stream.", RETRY_AFTER
+            )
+        totals.live_readers += 1
+        stream.live_readers += 1
+        try:
+            yield
+        finally:
+            totals.live_readers -= 1
+            stream.live_readers -= 1
+
+    async def long_poll(self, stream: Stream, read: Read, now_s: float) -> Reply:
+        start = stream.tail if read.position is None else read.position
+        cursor = _cursor(stream, start, read, now_s)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._server.long_poll_timeout_secs
+        while True:
+            if stream.ended:
+                return replies.not_found()
+            if stream.tail != start:
+                chunk = await self._chunks.get(stream, start)
+                return replies.with_cursor(
+                    stream.state, chunk.reply, None if chunk.closed else cursor
+                )
+            if stream.closed:
+                return replies.nothing_new(stream.tail, None, True)
+            if self.draining or loop.time() >= until:
+                return replies.nothing_new(stream.tail, cursor, False)
+            await self._change(stream, until)
+
+    async def stream_events(
+        self, stream: Stream, read: Read, now_s: float, response: web.StreamResponse
+    ) -> None:
+        """Write events until the stream ends, the connection has had its time, or we drain."""
+        position = stream.tail if read.position is None else read.position
+        reader = _EventReader(stream, position, _cursor(stream, position, read, now_s))
+        loop = asyncio.get_running_loop()
+        interval = self._server.sse_reconnect_interval_secs
+        spread = 1 + random.uniform(-ROTATION_JITTER, ROTATION_JITTER)
+        until = loop.time() + interval * spread if interval else float("inf")
+        while not stream.ended:
+            while reader.is_behind() and not stream.ended:
+                chunk = await self._chunks.get(stream, reader.position)
+                await _write(response, reader.events(chunk))
+            if reader.owes_control():
+                await _write(response, reader.control())
+            if reader.told_closed or self.draining or loop.time() >= until:
+                return
+            if reader.is_behind() or reader.owes_control():  # it moved while we wrote
+                continue
+            beat_at = loop.time() + self._server.sse_heartbeat_secs
+            changed = await self._change(stream, min(until, beat_at))
+            if not changed and loop.time() < until:
+                await _write(response, comment())
+
+    async def _change(self, stream: Stream, until: float) -> bool:
+        """Sleep until the stream changes or we drain; False when the time came first."""
+        loop = asyncio.get_running_loop()
+        sleeper: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            _wake(sleeper)
+
+        timer = loop.call_at(until, wake) if until != float("inf") else None
+        stream.wait(wake)
+        self._asleep.add(sleeper)
+        try:
+            await sleeper
+        finally:
+            self._asleep.discard(sleeper)
+            stream.stop_waiting(wake)
+            if timer is not None:
+                timer.cancel()
+        return loop.time() < until
+
+
+class _EventReader:
+    """What one SSE reader has been sent and what it is owed."""
+
+    def __init__(self, stream: Stream, position: int, cursor: int) -> None:
+        self.stream = stream
+        self.position = position
+        self.told_closed = False
+        self._cursor = cursor
+        self._greeted = False
+        self._held = b""  # the start of a character whose end is still to come
+        self._text = text_like(stream.state.content_type)
+        self._bytes_as_text = self._text and not stream.is_json
+
+    def is_behind(self) -> bool:
+        return self.stream.tail != self.position or (self.stream.closed and self._held != b"")
+
+    def owes_control(self) -> bool:
+        return not self._greeted or (self.stream.closed and not self.told_closed)
+
+    def events(self, chunk: Chunk) -> bytes:
+        """A data event and its control event, as one piece."""
+        body = self._held + chunk.reply.body
+        self.position, self._held = chunk.end, b""
+        if self._bytes_as_text and not chunk.closed:
+            whole = complete_utf8(body)
+            body, self._held = body[:whole], body[whole:]
+        if not body:
+            return b""
+        event = data_event(body) if self._text else base64_event(body)
+        return event + self._control(chunk.end == self.stream.tail, chunk.closed)
+
+    def control(self) -> bytes:
+        return self._control(True, self.stream.closed)
+
+    def _control(self, up_to_date: bool, closed: bool) -> bytes:
+        self._greeted = True
+        self.told_closed = closed
+        cursor = None if closed else self._cursor
+        told = self.position - len(self._held)
+        return control_event(format_offset(told), cursor, up_to_date, closed)
+
+
+def _cursor(stream: Stream, start: int, read: Read, now_s: float) -> int:
+    return next_cursor(now_s, read.cursor, f"{stream.state.incarnation}:{start}".encode())
+
+
+def _wake(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
+
+
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    if data:
+        async with asyncio.timeout(STALLED_SECS):
+            await response.write(data)

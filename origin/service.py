@@ -1,0 +1,566 @@
+"""What the origin does with a parsed request: judge, stage, publish, reply.
+
+Everything between a check and the change it allows is synchronous, so there are no locks. Staged
+work is finished in completion callbacks that storage calls, never in the request's own task: a
+client that leaves changes nothing about what was accepted.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from origin.chunks import Chunks
+from origin.config import LimitsConfig
+from origin.storage.base import DamagedData, Storage, StorageFailed, StorageFull
+from origin.streams import Stream
+from protocol import replies
+from protocol.errors import ProtocolError
+from protocol.jsonmode import prefix_length, stored_form
+from protocol.media import media_type
+from protocol.replies import RETRY_AFTER, Reply
+from protocol.requests import Append, Create, ForkOf
+from protocol.stream import (
+    Appended,
+    Created,
+    Fork,
+    Judgement,
+    Record,
+    Released,
+    Removed,
+    Renewed,
+    apply,
+    begin,
+    deadline_ms,
+    judge_append,
+    same_configuration,
+)
+
+log = logging.getLogger("weir.origin")
+
+Send = Callable[[Reply], None]
+
+RECORD_OVERHEAD_BYTES = 4096
+RENEWALS_PER_TTL = 16
+SWEEP_AGAIN_MS = 1000
+SPARE_DEADLINES = 1024
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters for /metrics."""
+
+    stored_bytes: int = 0
+    appends: int = 0
+    append_bytes: int = 0
+    duplicates: int = 0
+    refused_appends: int = 0
+    live_readers: int = 0
+    expired: int = 0
+
+
+class Service:
+    def __init__(
+        self,
+        storage: Storage,
+        chunks: Chunks,
+        limits: LimitsConfig,
+        *,
+        max_total_bytes: int,
+        clock_ms: Callable[[], int],
+        new_id: Callable[[], int],
+    ) -> None:
+        self._storage = storage
+        self._chunks = chunks
+        self._limits = limits
+        self._max_total_bytes = max_total_bytes
+        self._clock_ms = clock_ms
+        self._new_id = new_id
+        self._names: dict[str, Stream] = {}
+        self._ids: dict[int, Stream] = chunks.streams
+        self._deadlines: list[tuple[int, int]] = []
+        self._unremoved: list[Stream] = []  # gone and held by no fork, but there was no room
+        self._waiting_bytes = 0
+        self.totals = Totals()
+
+    # -- start and upkeep ----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        for state in await self._storage.recover():
+            stream = Stream(state, committed=True)
+            self._ids[state.id] = self._names[state.name] = stream
+            self.totals.stored_bytes += state.tail - state.base
+            self._note_deadline(stream)
+        for stream in list(self._ids.values()):
+            if stream.state.fork is not None:
+                self._ids[stream.state.fork.source_id].forks += 1
+        # A crash may have come between a fork's removal and that of its released source.
+        for stream in list(self._ids.values()):
+            if stream.state.gone and not stream.forks:
+                self._remove_gone(stream)
+
+    def sweep(self) -> None:
+        """Remove what has expired; called about once a second."""
+        unremoved, self._unremoved = self._unremoved, []
+        for gone in unremoved:
+            if not gone.forks and not gone.removing:
+                self._remove_gone(gone)
+        now = self._clock_ms()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, stream_id = heapq.heappop(self._deadlines)
+            stream = self._ids.get(stream_id)
+            if stream is None or stream.removing or stream.state.gone:
+                continue
+            if self._is_alive(stream, now):
+                self._note_deadline(stream)
+            elif not stream.removing and not stream.state.gone:  # no room for its removal yet
+                heapq.heappush(self._deadlines, (now + SWEEP_AGAIN_MS, stream_id))
+
+    @property
+    def stream_count(self) -> int:
+        return len(self._ids)
+
+    @property
+    def failure(self) -> str | None:
+        return self._storage.failure
+
+    # -- finding -------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Stream | Reply:
+        """The stream as readers may see it, or the reply that says why not."""
+        stream = self._names.get(name)
+        if stream is None or not stream.visible:
+            return replies.not_found()
+        if stream.ended:
+            return replies.gone()
+        if stream.deadline_ms is not None and not self._is_alive(stream, self._clock_ms()):
+            return replies.not_found()
+        return stream
+
+    def renew(self, stream: Stream) -> None:
+        """A read moves the idle window (DS 5.1); what is kept on disk runs a little ahead of it."""
+        state = stream.state
+        if state.ttl_s is None or stream.removing:
+            return
+        now = self._clock_ms()
+        stream.deadline_ms = now + state.ttl_s * 1000
+        step_ms = state.ttl_s * 1000 // RENEWALS_PER_TTL
+        if now >= stream.renewal_kept_ms and self._admits_quietly(urgent=False):
+            record = Renewed(state.id, now + step_ms)
+            apply(state, record)
+            stream.renewal_kept_ms = record.at_ms
+            self._storage.stage(state, (record,), _ignore)
+
+    def _check_storage(self) -> None:
+        """After a failure the staged state holds what was lost: nothing may be judged by it."""
+        if self._storage.failure is not None:
+            raise StorageFailed(self._storage.failure)
+
+    def _admits_quietly(self, *, urgent: bool) -> bool:
+        try:
+            return self._storage.admits(RECORD_OVERHEAD_BYTES, urgent=urgent)
+        except (StorageFailed, StorageFull):
+            return False
+
+    def _is_alive(self, stream: Stream, now_ms: int) -> bool:
+        deadline = stream.deadline_ms
+        if deadline is None or now_ms < deadline:
+            return True
+        if not stream.removing and not stream.state.gone and self._admits_quietly(urgent=True):
+            self.totals.expired += 1
+            self._remove(stream, _ignore)
+        return False
+
+    def _note_deadline(self, stream: Stream) -> None:
+        if stream.deadline_ms is None or stream.state.gone:
+            return
+        heapq.heappush(self._deadlines, (stream.deadline_ms, stream.state.id))
+        if len(self._deadlines) > 2 * len(self._ids) + SPARE_DEADLINES:
+            streams = self._ids.values()  # most entries are of streams long gone
+            self._deadlines = [
+                (s.deadline_ms, s.state.id) for s in streams if s.deadline_ms is not None
+            ]
+            heapq.heapify(self._deadlines)
+
+    # -- create --------------------------------------------------------------------------------
+
+    async def create(self, name: str, request: Create, body: bytes, location: str) -> Reply:
+        now = self._clock_ms()
+        if request.expires_at_ms is not None and request.expires_at_ms <= now:
+            raise ProtocolError(400, "invalid-expiry", "Stream-Expires-At is in the past.")
+        while (stream := self._names.get(name)) is not None:
+            self._check_storage()
+            alive = self._is_alive(stream, now)  # if not, its end is staged or it is held by forks
+            if (alive or stream.state.gone) and not stream.removing:
+                return await self._created_before(stream, request)
+            await self._settled()
+            if self._names.get(name) is stream:  # it could not be removed: the disk is full
+                raise StorageFull("an expired stream waits for its removal")
+        if request.fork is None:
+            return await self._create_new(name, request, None, body, location)
+        return await self._create_fork(name, request, request.fork, body, location)
+
+    async def _created_before(self, stream: Stream, request: Create) -> Reply:
+        if stream.state.gone:
+            reply = replies.problem(409, "held-by-forks", "Forks still hold the old stream.")
+        elif same_configuration(stream.state, request):
+            reply = replies.created(stream.state, stream.state.tail, None)
+        else:
+            reply = replies.config_conflict()
+        if stream.inflight:
+            await self._settled()
+        return reply
+
+    async def _create_new(
+        self, name: str, request: Create, fork: Fork | None, body: bytes, location: str
+    ) -> Reply:
+        now = self._clock_ms()
+        record = self._creation(name, request, fork, now)
+        state = begin(record)
+        data = stored_form(body) if state.is_json and body else body
+        self._check_room(0, len(data))
+        if len(self._ids) >= self._limits.max_streams:
+            raise ProtocolError(413, "too-many-streams", "The server holds no more streams.")
+        await self._admitted(len(data))
+        if name in self._names:  # someone was faster while we waited for room
+            return await self.create(name, request, body, location)
+        records: tuple[Record, ...] = (record,)
+        if data:
+            first = Appended(state.id, state.tail, data, now, close=record.closed)
+            records = (record, first)
+            apply(state, first)
+        stream = Stream(state, committed=False)
+        self._ids[state.id] = self._names[name] = stream
+        self.totals.stored_bytes += len(data)
+        if fork is not None:
+            self._ids[fork.source_id].forks += 1
+        self._note_deadline(stream)
+        await self._stage(stream, records)
+        return replies.created(state, stream.tail, location)
+
+    def _creation(self, name: str, request: Create, fork: Fork | None, now_ms: int) -> Created:
+        content_type, ttl_s = request.content_type_or_default, request.ttl_s
+        expires_at_ms = request.expires_at_ms
+        if fork is not None:
+            source = self._ids[fork.source_id].state
+            content_type = request.content_type or source.content_type
+            if ttl_s is None and expires_at_ms is None:
+                ttl_s, expires_at_ms = source.ttl_s, source.expires_at_ms
+        return Created(
+            self._new_id(), name, content_type, now_ms, ttl_s, expires_at_ms, fork, request.closed
+        )
+
+    async def _create_fork(
+        self, name: str, request: Create, asked: ForkOf, body: bytes, location: str
+    ) -> Reply:
+        source = self.find(asked.source_name)
+        if isinstance(source, Reply):
+            if source.status == 410:
+                return replies.problem(409, "source-gone", "The source was deleted.")
+            return replies.problem(404, "source-not-found", "There is no stream to fork from.")
+        if request.content_type is not None:
+            if media_type(request.content_type) != media_type(source.state.content_type):
+                return replies.problem(
+                    409, "content-type-mismatch", "A fork has its source's content type."
+                )
+        source.forks += 1  # hold it until the fork holds it
+        try:
+            return await self._fork_held(source, name, request, asked, body, location)
+        finally:
+            self._release(source)
+
+    async def _fork_held(
+        self,
+        source: Stream,
+        name: str,
+        request: Create,
+        asked: ForkOf,
+        body: bytes,
+        location: str,
+    ) -> Reply:
+        position = await self._fork_position(source, asked)
+        if source.state.gone:
+            return replies.problem(409, "source-gone", "The source was deleted.")
+        fork = Fork(source.state.id, asked.source_name, position, asked.offset, asked.sub_offset)
+        if name in self._names:
+            return await self.create(name, request, body, location)
+        return await self._create_new(name, request, fork, body, location)
+
+    async def _fork_position(self, source: Stream, asked: ForkOf) -> int:
+        tail = source.tail
+        start = tail if asked.offset is None else asked.offset
+        if start > tail:
+            raise ProtocolError(400, "offset-beyond-tail", "Stream-Fork-Offset is beyond the tail.")
+        if source.is_json and await self._chunks.boundary(source, start, tail) != start:
+            raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset is inside a message.")
+        if not asked.sub_offset:
+            return start
+        end = await self._chunks.boundary(source, start + 1, tail) if start < tail else start
+        length: int | None = asked.sub_offset
+        if source.is_json:
+            batch = await self._chunks.raw(source, start, end)
+            length = prefix_length(batch, asked.sub_offset) if batch else None
+        if length is None or start + length > end:
+            raise ProtocolError(
+                400, "sub-offset-too-large", "Stream-Fork-Sub-Offset exceeds the next append."
+            )
+        return start + length
+
+    def _release(self, source: Stream) -> None:
+        source.forks -= 1
+        if not source.forks and source.state.gone and not source.removing:
+            self._remove_gone(source)
+
+    # -- append and close ----------------------------------------------------------------------
+
+    def append(self, name: str, request: Append, body: bytes, send: Send) -> None:
+        """Calls `send` once: at once for most refusals, after the commit otherwise."""
+        try:
+            self._append(name, request, body, send)
+        except ProtocolError as error:
+            self.totals.refused_appends += 1
+            send(replies.problem_of(error))
+        except (StorageFailed, StorageFull) as error:
+            send(storage_problem(error))
+
+    def _append(self, name: str, request: Append, body: bytes, send: Send) -> None:
+        check_append(request, body)
+        stream = self._names.get(name)
+        if stream is None or not self._is_alive(stream, now := self._clock_ms()):
+            send(replies.not_found())
+            return
+        self._check_storage()
+        state = stream.state
+        if state.gone or stream.removing:
+            reply = replies.gone() if state.gone and not stream.removing else replies.not_found()
+            self._when_settled(stream, reply, send)
+            return
+        judgement = judge_append(state, request, bool(body))
+        if judgement is not Judgement.ACCEPT:
+            self._count_refusal(judgement)
+            self._when_settled(stream, replies.refused(judgement, state, request), send)
+            return
+        data = body
+        if body and stream.is_json:
+            data = stored_form(body)
+            if not data:
+                raise ProtocolError(400, "empty-array", "An append needs at least one message.")
+        self._check_room(state.tail - state.base, len(data))
+        if request.producer is not None and state.producers is not None:
+            self._check_producers(state.producers, request.producer.id)
+        if not self._storage.admits(len(data) + RECORD_OVERHEAD_BYTES):
+            self._append_later(name, request, body, send)
+            return
+        self._stage_append(stream, request, data, now, send)
+
+    def _stage_append(
+        self, stream: Stream, request: Append, data: bytes, now_ms: int, send: Send
+    ) -> None:
+        """From here on it counts for every later judgement; readers see it when it has landed."""
+        state, producer = stream.state, request.producer
+        record = Appended(
+            state.id,
+            state.tail,
+            data,
+            now_ms,
+            None if producer is None else (producer.id, producer.epoch, producer.seq),
+            request.seq,
+            request.close,
+        )
+        apply(state, record)
+        if state.ttl_s is not None:
+            stream.deadline_ms = deadline_ms(state)
+            stream.renewal_kept_ms = now_ms
+        tail = state.tail
+        stream.inflight += 1
+        self.totals.stored_bytes += len(data)
+
+        def done(error: Exception | None) -> None:
+            stream.inflight -= 1
+            if error is not None:
+                send(storage_problem(error))
+                return
+            stream.tail = tail
+            stream.closed = stream.closed or request.close
+            self.totals.appends += 1
+            self.totals.append_bytes += len(data)
+            stream.wake_all()
+            send(replies.accepted(request, tail) if data else replies.close_accepted(request, tail))
+
+        self._storage.stage(state, (record,), done)
+
+    def _append_later(self, name: str, request: Append, body: bytes, send: Send) -> None:
+        """The journal is catching up: wait for room instead of sending the client away."""
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            send(replies.problem(503, "busy", "Too many appends are waiting.", RETRY_AFTER))
+            return
+        self._waiting_bytes += len(body) + RECORD_OVERHEAD_BYTES
+
+        def retry() -> None:
+            self._waiting_bytes -= len(body) + RECORD_OVERHEAD_BYTES
+            self.append(name, request, body, send)
+
+        self._storage.when_room(retry)
+
+    def _when_settled(self, stream: Stream, reply: Reply, send: Send) -> None:
+        """A reply judged by staged state waits until that state cannot be lost."""
+        if not stream.inflight and not stream.removing:
+            send(reply)
+            return
+        self._storage.barrier(
+            lambda error: send(reply if error is None else storage_problem(error))
+        )
+
+    def _count_refusal(self, judgement: Judgement) -> None:
+        if judgement is Judgement.DUPLICATE:
+            self.totals.duplicates += 1
+        else:
+            self.totals.refused_appends += 1
+
+    def _check_room(self, stream_bytes: int, data_bytes: int) -> None:
+        if stream_bytes + data_bytes > self._limits.max_stream_bytes:
+            raise ProtocolError(413, "stream-too-large", "The stream would exceed its size limit.")
+        if self.totals.stored_bytes + data_bytes > self._max_total_bytes:
+            raise ProtocolError(413, "server-full", "The server's size limit is reached.")
+
+    def _check_producers(self, known: dict[str, tuple[int, int]], producer_id: str) -> None:
+        if producer_id not in known and len(known) >= self._limits.max_producers_per_stream:
+            raise ProtocolError(429, "too-many-producers", "The stream knows too many producers.")
+
+    # -- delete --------------------------------------------------------------------------------
+
+    async def delete(self, name: str) -> Reply:
+        stream = self._names.get(name)
+        if stream is None or not self._is_alive(stream, self._clock_ms()):
+            return replies.not_found()
+        if stream.removing:
+            await self._settled()
+            return replies.not_found()
+        if stream.state.gone:
+            await self._settled()
+            return replies.gone()
+        while not self._storage.admits(RECORD_OVERHEAD_BYTES, urgent=True):
+            await self._room()
+            if stream.removing or stream.state.gone:
+                return await self.delete(name)
+        settled = asyncio.get_running_loop().create_future()
+        self._remove(stream, lambda error: _settle(settled, error))
+        await settled
+        return replies.deleted()
+
+    def _remove(self, stream: Stream, done: Callable[[Exception | None], None]) -> None:
+        """Stage the end of a stream: at once, or held back while forks read it."""
+        state = stream.state
+        record = Released(state.id) if stream.forks else Removed(state.id)
+        removed = stream.removing = type(record) is Removed
+        apply(state, record)
+        stream.inflight += 1
+
+        def landed(error: Exception | None) -> None:
+            stream.inflight -= 1
+            if error is None:
+                stream.ended = True
+                if removed:
+                    self._forget(stream)
+                stream.wake_all()
+            done(error)
+
+        self._storage.stage(state, (record,), landed)
+
+    def _remove_gone(self, stream: Stream) -> None:
+        """The end of a stream that its last fork let go; without room, some sweeps later."""
+        if self._admits_quietly(urgent=True):
+            self._remove(stream, _ignore)
+        else:
+            self._unremoved.append(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        state = stream.state
+        del self._ids[state.id]
+        if self._names.get(state.name) is stream:
+            del self._names[state.name]
+        self.totals.stored_bytes -= state.tail - state.base
+        if state.fork is not None:
+            self._release(self._ids[state.fork.source_id])
+
+    # -- staging -------------------------------------------------------------------------------
+
+    async def _stage(self, stream: Stream, records: tuple[Record, ...]) -> None:
+        """Stage the creation of a stream and wait for it."""
+        settled = asyncio.get_running_loop().create_future()
+        state = stream.state
+        tail, closed = state.tail, state.closed
+        stream.inflight += 1
+
+        def landed(error: Exception | None) -> None:
+            stream.inflight -= 1
+            if error is None:
+                stream.visible = True
+                stream.tail, stream.closed = tail, closed
+            _settle(settled, error)
+
+        self._storage.stage(state, records, landed)
+        await settled
+
+    async def _admitted(self, data_bytes: int) -> None:
+        while not self._storage.admits(data_bytes + RECORD_OVERHEAD_BYTES):
+            if self._waiting_bytes > MAX_WAITING_BYTES:
+                raise ProtocolError(503, "busy", "Too many requests are waiting.", RETRY_AFTER)
+            self._waiting_bytes += data_bytes + RECORD_OVERHEAD_BYTES
+            try:
+                await self._room()
+            finally:
+                self._waiting_bytes -= data_bytes + RECORD_OVERHEAD_BYTES
+
+    async def _room(self) -> None:
+        room = asyncio.get_running_loop().create_future()
+        self._storage.when_room(lambda: _settle(room, None))
+        await room
+
+    async def settle(self) -> None:
+        """Wait until everything staged is decided, one way or the other."""
+        try:
+            await self._settled()
+        except StorageFailed:
+            pass
+
+    async def _settled(self) -> None:
+        settled = asyncio.get_running_loop().create_future()
+        self._storage.barrier(lambda error: _settle(settled, error))
+        await settled
+
+
+def check_append(request: Append, body: bytes) -> None:
+    """What can be said of an append before its stream is known."""
+    if not body:
+        if not request.close:
+            raise ProtocolError(400, "empty-body", "An append needs a body or Stream-Closed: true.")
+    elif request.media_type is None:
+        raise ProtocolError(400, "content-type-required", "An append needs a Content-Type.")
+
+
+def storage_problem(error: Exception) -> Reply:
+    """What a client is told of a storage error: enough to act on, nothing of our files."""
+    if isinstance(error, StorageFull):
+        return replies.problem(507, "no-space", "There is no space for this now.", RETRY_AFTER)
+    if isinstance(error, DamagedData):
+        return replies.problem(500, "damaged", "Stored data of this stream is damaged.")
+    return replies.problem(
+        503, "storage-failed", "The storage failed; writes wait for a restart.", RETRY_AFTER
+    )
+
+
+def _settle(future: "asyncio.Future[None]", error: Exception | None) -> None:
+    """The one who waits may be gone."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+def _ignore(error: Exception | None) -> None:
+    """Nobody waits for this; a failed storage has said so in the log."""

@@ -1,0 +1,279 @@
+"""`acid`: LMDB in shards. A unit is one transaction of one shard, durable when it commits.
+
+Routing is a fixed hash of the stream's name, and the manifest keeps the shard count, so that data
+is never looked for in the wrong shard. Rows carry a checksum: LMDB does not verify what it reads.
+
+  streams  id                -> crc, state
+  data     id, start position -> crc, bytes of one append
+"""
+
+import asyncio
+import os
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import lmdb
+import msgspec
+from crc32c import crc32c
+
+from origin.storage.base import (
+    DamagedData,
+    Done,
+    StorageFailed,
+    UnknownStream,
+    UnusableData,
+)
+from origin.storage.commit import Batch, GroupCommit, Unit
+from origin.storage.files import Files, lock_directory
+from origin.storage.format import decode_state, encode_state
+from protocol.stream import Appended, Record, Removed, StreamState
+
+_CRC = struct.Struct("<I")
+_ID = struct.Struct(">Q")
+_KEY = struct.Struct(">QQ")
+
+
+def _sealed(data: bytes) -> bytes:
+    return _CRC.pack(crc32c(data)) + data
+
+
+class Shard:
+    """One LMDB environment and its two tables."""
+
+    def __init__(self, path: str, map_bytes: int | None) -> None:
+        """Without a size the shard is only looked at."""
+        self.path = path
+        if map_bytes is None:
+            self.env = lmdb.open(path, max_dbs=2, readonly=True)
+        else:
+            self.env = lmdb.open(path, map_size=map_bytes, max_dbs=2, max_readers=64)
+        self.streams = self.env.open_db(b"streams")
+        self.data = self.env.open_db(b"data")
+
+    def write(self, units: list[Unit], states: dict[int, bytes]) -> None:
+        with self.env.begin(write=True) as txn:
+            for unit in units:
+                for record in unit.records:
+                    self._put(txn, record)
+            for stream_id, state in states.items():
+                txn.put(_ID.pack(stream_id), _sealed(state), db=self.streams)
+            for unit in units:
+                for record in unit.records:
+                    if type(record) is Removed:
+                        txn.delete(_ID.pack(record.id), db=self.streams)
+
+    def _put(self, txn: lmdb.Transaction, record: Record) -> None:
+        if type(record) is Appended and record.data:
+            key = _KEY.pack(record.id, record.start)
+            txn.put(key, _sealed(record.data), db=self.data, append=False)
+        elif type(record) is Removed:
+            prefix = _ID.pack(record.id)
+            with txn.cursor(db=self.data) as cursor:
+                found = cursor.set_range(prefix)
+                while found and bytes(cursor.key()).startswith(prefix):
+                    found = cursor.delete()
+
+    def states(self) -> list[StreamState]:
+        with self.env.begin() as txn, txn.cursor(db=self.streams) as cursor:
+            return [decode_state(self._opened(bytes(k), v)) for k, v in cursor]
+
+    def read(self, stream_id: int, start: int, end: int) -> bytes:
+        parts: list[bytes] = []
+        with self.env.begin(buffers=True) as txn, txn.cursor(db=self.data) as cursor:
+            self._seek(cursor, stream_id, start)
+            for key, value in cursor:
+                owner, position = _KEY.unpack(key)
+                if owner != stream_id or position >= end:
+                    break
+                data = self._opened(bytes(key), value)
+                parts.append(data[max(0, start - position) : end - position])
+            found = b"".join(parts)
+            if len(found) == end - start:
+                return found
+            if txn.get(_ID.pack(stream_id), db=self.streams) is None:
+                raise UnknownStream(stream_id)  # removed, and we are about to hear of it
+        path = os.path.join(self.path, "data.mdb")
+        raise DamagedData(path, 0, f"{len(found)} bytes at {start}, {end - start} expected")
+
+    def appends(self, stream_id: int) -> Iterator[tuple[int, bytes]]:
+        """(position, bytes) of each append in order."""
+        with self.env.begin() as txn, txn.cursor(db=self.data) as cursor:
+            found = cursor.set_range(_ID.pack(stream_id))
+            while found and (key := bytes(cursor.key())).startswith(_ID.pack(stream_id)):
+                yield _KEY.unpack(key)[1], self._opened(key, cursor.value())
+                found = cursor.next()
+
+    def boundary(self, stream_id: int, at_or_after: int) -> int:
+        with self.env.begin() as txn, txn.cursor(db=self.data) as cursor:
+            if cursor.set_range(_KEY.pack(stream_id, at_or_after)):
+                owner, position = _KEY.unpack(cursor.key())
+                if owner == stream_id:
+                    return int(position)
+                moved = cursor.prev()
+            else:
+                moved = cursor.last()
+            if moved:
+                owner, position = _KEY.unpack(cursor.key())
+                if owner == stream_id:
+                    end = int(position) + len(cursor.value()) - _CRC.size
+                    return max(end, at_or_after)
+        return at_or_after
+
+    def _seek(self, cursor: lmdb.Cursor, stream_id: int, start: int) -> None:
+        """To the row that holds `start`, which may begin before it."""
+        if cursor.set_range(_KEY.pack(stream_id, start)):
+            if _KEY.unpack(cursor.key()) == (stream_id, start):
+                return
+            cursor.prev()
+        else:
+            cursor.last()
+
+    def _opened(self, key: bytes, value: bytes | memoryview) -> bytes:
+        body = bytes(value[_CRC.size :])
+        if len(value) < _CRC.size or _CRC.unpack_from(value)[0] != crc32c(body):
+            raise DamagedData(os.path.join(self.path, "data.mdb"), 0, f"row {key.hex()} checksum")
+        return body
+
+
+class AcidStorage:
+    def __init__(self, data_dir: str, *, shards: int, map_bytes: int) -> None:
+        self._data_dir = data_dir
+        self._folder = os.path.join(data_dir, "acid")
+        self._count = shards
+        self._map_bytes = map_bytes
+        self._shards: list[Shard] = []
+        self._names: dict[int, Shard] = {}
+        self._workers = ThreadPoolExecutor(min(shards, 8), thread_name_prefix="weir-acid")
+        self._lock_fd = -1
+
+    async def recover(self) -> list[StreamState]:
+        self._loop = asyncio.get_running_loop()
+        os.makedirs(self._folder, exist_ok=True)
+        self._lock_fd = lock_directory(self._data_dir)
+        states = await self._loop.run_in_executor(self._workers, self._open)
+        self._commit = GroupCommit(
+            seal=self._seal, write=self._write, publish=self._publish, name="weir-acid"
+        )
+        return states
+
+    def _open(self) -> list[StreamState]:
+        self._check_manifest()
+        found: list[StreamState] = []
+        for number in range(self._count):
+            path = os.path.join(self._folder, f"shard-{number:03d}")
+            shard = _open_shard(path, self._map_bytes)
+            states = shard.states()
+            self._shards.append(shard)
+            self._names.update((state.id, shard) for state in states)
+            found += states
+        return found
+
+    def _check_manifest(self) -> None:
+        path = os.path.join(self._folder, "manifest.json")
+        wanted = {"format": 1, "shards": self._count, "routing": "crc32c"}
+        if not os.path.exists(path):
+            with open(path + ".new", "wb") as file:
+                file.write(msgspec.json.encode(wanted))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(path + ".new", path)
+            Files().sync_dir(self._folder)
+            return
+        with open(path, "rb") as file:
+            data = file.read()
+        try:
+            found = msgspec.json.decode(data, type=dict[str, object])
+        except ValueError as error:
+            raise DamagedData(path, 0, f"not a manifest: {error}") from None
+        if found != wanted:
+            raise UnusableData(
+                f"{path}: made for {found.get('shards')} shards, configured are {self._count}"
+            )
+
+    @property
+    def failure(self) -> str | None:
+        return None if self._commit.failure is None else str(self._commit.failure)
+
+    def admits(self, size_bytes: int, *, urgent: bool = False) -> bool:
+        if self._commit.failure is not None:
+            raise StorageFailed(str(self._commit.failure))
+        return True
+
+    def when_room(self, retry: Callable[[], None]) -> None:
+        raise AssertionError("acid always admits")
+
+    def stage(self, state: StreamState, records: tuple[Record, ...], done: Done) -> None:
+        if state.id not in self._names:
+            shard = crc32c(state.name.encode()) & (self._count - 1)
+            self._names[state.id] = self._shards[shard]
+        self._commit.add(Unit(state, records, [], 0, done))
+
+    def barrier(self, done: Done) -> None:
+        self._commit.barrier(done)
+
+    def _seal(self, pending: list[Unit], size_bytes: int) -> Batch:
+        """States are encoded here, on the loop, where they are exactly those of this batch."""
+        work: dict[Shard, tuple[list[Unit], dict[int, bytes]]] = {}
+        for unit in pending:
+            units, states = work.setdefault(self._names[unit.state.id], ([], {}))
+            units.append(unit)
+            if unit.state.id not in states:
+                states[unit.state.id] = encode_state(unit.state)
+        return Batch(pending, size_bytes, work)
+
+    def _write(self, batch: Batch) -> None:
+        assert isinstance(batch.where, dict)
+        jobs = [
+            self._workers.submit(shard.write, units, states)
+            for shard, (units, states) in batch.where.items()
+        ]
+        for error in [job.exception() for job in jobs]:
+            if error is not None:
+                raise error
+
+    def _publish(self, batch: Batch) -> None:
+        for unit in batch.units:
+            if any(type(record) is Removed for record in unit.records):
+                del self._names[unit.state.id]
+
+    def read_now(self, stream_id: int, start: int, end: int) -> bytes | None:
+        return b"" if start >= end else None
+
+    async def read(self, stream_id: int, start: int, end: int) -> bytes:
+        if start >= end:
+            return b""
+        shard = self._shard(stream_id)
+        return await self._loop.run_in_executor(self._workers, shard.read, stream_id, start, end)
+
+    async def boundary(self, stream_id: int, at_or_after: int) -> int:
+        shard = self._shard(stream_id)
+        return await self._loop.run_in_executor(
+            self._workers, shard.boundary, stream_id, at_or_after
+        )
+
+    def _shard(self, stream_id: int) -> Shard:
+        try:
+            return self._names[stream_id]
+        except KeyError:
+            raise UnknownStream(stream_id) from None
+
+    async def close(self) -> None:
+        await self._commit.drain()
+        self._workers.shutdown()
+        for shard in self._shards:
+            shard.env.close()
+        os.close(self._lock_fd)
+
+
+def open_shards(data_dir: str) -> list[Shard]:
+    folder = os.path.join(data_dir, "acid")
+    names = sorted(name for name in os.listdir(folder) if name.startswith("shard-"))
+    return [_open_shard(os.path.join(folder, name), None) for name in names]
+
+
+def _open_shard(path: str, map_bytes: int | None) -> Shard:
+    try:
+        return Shard(path, map_bytes)
+    except lmdb.Error as error:
+        raise DamagedData(os.path.join(path, "data.mdb"), 0, str(error)) from None

@@ -1,0 +1,74 @@
+"""What the server asks of a storage, whatever lies behind it.
+
+A storage keeps records in order and gives bytes back. It never judges: a record that reaches
+`stage` was accepted and is already applied to its state. `done` is called once, on the event loop,
+when the record can no longer be lost, or with the error that lost it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from protocol.stream import Record, StreamState
+
+Done = Callable[[Exception | None], None]
+
+
+class StorageFailed(Exception):
+    """A write or sync failed: nothing more is accepted until a restart has recovered."""
+
+
+class StorageFull(Exception):
+    """There is no room on the disk now; appends work again when there is."""
+
+
+class UnknownStream(Exception):
+    """The stream is not here, or not any more."""
+
+
+class UnusableData(Exception):
+    """The data directory cannot be opened; says why and names the path."""
+
+
+class DamagedData(UnusableData):
+    """Stored bytes are not what was written. Names the file and the position in it."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path}: damaged at byte {position}: {reason}")
+        self.path = path
+        self.position = position
+
+
+class Storage(Protocol):
+    @property
+    def failure(self) -> str | None:
+        """Why writes are refused, or None."""
+
+    async def recover(self) -> list[StreamState]:
+        """Open the storage and return every stream it holds."""
+
+    def admits(self, size_bytes: int, *, urgent: bool = False) -> bool:
+        """Whether a unit of this size can be staged now; raises StorageFull or StorageFailed.
+
+        Urgent are removals: some room is kept for them, because they are what makes room.
+        """
+
+    def when_room(self, retry: Callable[[], None]) -> None:
+        """Call `retry` once when `admits` may answer otherwise."""
+
+    def stage(self, state: StreamState, records: tuple[Record, ...], done: Done) -> None:
+        """Queue records of one stream as one atomic unit."""
+
+    def barrier(self, done: Done) -> None:
+        """Call `done` when everything staged so far is settled."""
+
+    def read_now(self, stream_id: int, start: int, end: int) -> bytes | None:
+        """Committed bytes if they are in memory, else None."""
+
+    async def read(self, stream_id: int, start: int, end: int) -> bytes:
+        """Committed bytes of exactly this range, verified."""
+
+    async def boundary(self, stream_id: int, at_or_after: int) -> int:
+        """The first position at or after this one where an append ends (or the stream begins)."""
+
+    async def close(self) -> None:
+        """Settle everything staged and let go of the files."""

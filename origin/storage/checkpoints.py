@@ -1,0 +1,130 @@
+"""The background half of a checkpoint: bytes to segments, states to the catalog, old files away.
+
+`filestore` decides when and what (a `Cut`); here it is written, in the background thread.
+"""
+
+import logging
+import os
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+
+from origin.storage.catalog import Catalog
+from origin.storage.files import Files
+from origin.storage.format import CatalogGone, CatalogStream, Checkpoint, Frame
+from origin.storage.journal import Journal, JournalFile
+from origin.storage.recovery import Stored
+from origin.storage.segments import Segments
+
+log = logging.getLogger("weir.storage")
+
+SYNC_GROUP = 256
+
+
+class CheckpointAbandoned(Exception):
+    """The server stops; the journal still holds everything."""
+
+
+@dataclass(slots=True)
+class Flush:
+    """One stream's share: its state and tail at the cut, its bytes that memory alone has."""
+
+    stored: Stored
+    state: bytes
+    tail: int
+    parts: list[bytes] = field(default_factory=list)
+    segment_bytes: int = 0
+
+    def note_bytes(self) -> None:
+        """Called when the batch of the cut has landed: from now on later appends may follow."""
+        recent = self.stored.recent
+        self.parts = [] if recent is None else recent.parts[:]
+        self.segment_bytes = self.stored.segment_bytes
+
+    def finish(self) -> None:
+        """The segment now holds positions below the cut: memory may forget them."""
+        stored = self.stored
+        stored.flushed, stored.segment_bytes = self.tail, self.segment_bytes
+        if stored.recent is not None:
+            stored.recent.drop_below(self.tail)
+            if not stored.recent.parts:
+                stored.recent = None
+
+
+@dataclass(slots=True)
+class Cut:
+    """A checkpoint from the moment it is decided."""
+
+    flushes: list[Flush]
+    removed: list[int]
+    retired: list[JournalFile]
+    next_batch: int
+    journal: int
+
+
+class CheckpointWriter:
+    def __init__(
+        self, files: Files, journal: Journal, catalog: Catalog, segments: Segments
+    ) -> None:
+        self._files = files
+        self._journal = journal
+        self._catalog = catalog
+        self._segments = segments
+        self.abandoned = False
+
+    def write(self, cut: Cut) -> None:
+        """Segments first, then the catalog that makes them count."""
+        frames: list[Frame] = []
+        for first in range(0, len(cut.flushes), SYNC_GROUP):
+            group = cut.flushes[first : first + SYNC_GROUP]
+            if self.abandoned:
+                raise CheckpointAbandoned
+            self._write_segments(group)
+            frames += [
+                CatalogStream(f.stored.state.id, msgspec.Raw(f.state), f.tail, f.segment_bytes)
+                for f in group
+            ]
+        frames += map(CatalogGone, cut.removed)
+        frames.append(Checkpoint(cut.next_batch, cut.journal))
+        self._catalog.append(frames)
+
+    def _write_segments(self, group: list[Flush]) -> None:
+        fds: list[int] = []
+        folders: set[str] = set()
+        try:
+            for flush in group:
+                if not flush.parts:
+                    continue
+                stored = flush.stored
+                fd, flush.segment_bytes = self._segments.write(
+                    stored.state.id, stored.segment_bytes, stored.flushed, flush.parts
+                )
+                fds.append(fd)
+                if not stored.segment_bytes:
+                    folders.add(os.path.dirname(self._segments.path(stored.state.id)))
+            self._files.sync_all(fds)
+        finally:
+            for fd in fds:
+                self._files.close(fd)
+        for folder in folders:
+            self._files.sync_dir(folder)
+        if folders:
+            self._files.sync_dir(self._segments.folder)
+
+    def reclaim(self, cut: Cut) -> None:
+        """What cannot be deleted now is deleted at the next start."""
+        work = [partial(self._journal.retire, file) for file in cut.retired]
+        work += [partial(self._segments.remove, stream_id) for stream_id in cut.removed]
+        for step in work:
+            try:
+                step()
+            except OSError as error:
+                log.warning("not deleted: %s", error)
+
+    def remove_segment(self, stream_id: int) -> None:
+        """Of a removed stream, before its checkpoint; should it fail, that one tries again."""
+        try:
+            self._segments.remove(stream_id)
+        except OSError as error:
+            log.warning("not deleted yet: %s", error)

@@ -1,0 +1,134 @@
+"""`weir fsck` and `weir dump`: a data directory for human eyes. Both only read."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TextIO
+
+from origin.storage.acid import open_shards
+from origin.storage.base import DamagedData
+from origin.storage.files import Files
+from origin.storage.format import block_boundaries
+from origin.storage.journal import Journal
+from origin.storage.recovery import Recovered, Stored, recover
+from origin.storage.segments import Segments
+from protocol.offsets import format_offset
+from protocol.stream import StreamState
+
+PREVIEW_BYTES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A stream and a way to its appends, whatever the mode."""
+
+    state: StreamState
+    appends: Callable[[], Iterator[tuple[int, bytes]]]
+    path: str
+
+
+def fsck(data_dir: str, out: TextIO) -> int:
+    """Verify every byte that counts; 0 when all of it is sound, 1 otherwise."""
+    damages = 0
+    try:
+        found = list(_find(data_dir))
+    except DamagedData as error:
+        print(f"damaged: {error}", file=out)
+        return 1
+    for stream in found:
+        try:
+            _check(stream)
+        except DamagedData as error:
+            damages += 1
+            print(f"damaged: stream {stream.state.name}: {error}", file=out)
+    size = sum(_size(stream.state) for stream in found)
+    verdict = f"{damages} damaged" if damages else "sound"
+    print(f"{verdict}: {len(found)} streams, {size} bytes", file=out)
+    return 1 if damages else 0
+
+
+def dump(data_dir: str, name: str | None, out: TextIO) -> int:
+    """All streams with their state, or the appends of one."""
+    streams = sorted(_find(data_dir), key=lambda stream: stream.state.name)
+    chosen = [stream for stream in streams if name in (None, stream.state.name)]
+    for stream in chosen:
+        print(describe(stream.state), file=out)
+        if name is not None:
+            for position, data in stream.appends():
+                print(f"  {format_offset(position)} {len(data):>8} {preview(data)}", file=out)
+    if name is not None and not chosen:
+        print(f"there is no stream {name}", file=out)
+        return 1
+    return 0
+
+
+def _find(data_dir: str) -> Iterator[Found]:
+    if os.path.isdir(os.path.join(data_dir, "acid")):
+        for shard in open_shards(data_dir):
+            for state in shard.states():
+                yield Found(state, partial(shard.appends, state.id), shard.path)
+        return
+    recovered, segments = _open(data_dir)
+    for stored in recovered.streams.values():
+        path = segments.path(stored.state.id)
+        yield Found(stored.state, partial(_appends, stored, segments), path)
+
+
+def _open(data_dir: str) -> tuple[Recovered, Segments]:
+    files = Files()
+    journal = Journal(os.path.join(data_dir, "journal"), files, file_bytes=0, synced=True)
+    catalog_path = os.path.join(data_dir, "catalog")
+    if not os.path.exists(catalog_path):
+        raise DamagedData(catalog_path, 0, "there is no catalog here")
+    return recover(catalog_path, journal), Segments(os.path.join(data_dir, "segments"), files)
+
+
+def _check(stream: Found) -> None:
+    end = stream.state.base
+    for position, data in stream.appends():
+        if position != end:
+            raise DamagedData(stream.path, 0, f"position {end} is missing")
+        end += len(data)
+    if end != stream.state.tail:
+        raise DamagedData(stream.path, 0, f"bytes end at {end}, not {stream.state.tail}")
+
+
+def _appends(stored: Stored, segments: Segments) -> Iterator[tuple[int, bytes]]:
+    if stored.segment_bytes:
+        for head, body, payload in segments.walk(stored.state.id, stored.segment_bytes):
+            begin = head.start
+            for end in block_boundaries(head, body):
+                yield begin, bytes(payload[begin - head.start : end - head.start])
+                begin = end
+    if stored.recent is not None:
+        position = stored.flushed
+        for part in stored.recent.parts:
+            yield position, part
+            position += len(part)
+
+
+def describe(state: StreamState) -> str:
+    facts: list[tuple[str, Callable[[], object], bool]] = [
+        ("closed", lambda: "yes", state.closed),
+        ("ttl", lambda: state.ttl_s, state.ttl_s is not None),
+        ("expires", lambda: state.expires_at_ms, state.expires_at_ms is not None),
+        ("producers", lambda: len(state.producers or ()), bool(state.producers)),
+        ("seq", lambda: state.last_seq, state.last_seq is not None),
+        ("fork-of", lambda: state.fork and state.fork.source_name, state.fork is not None),
+        ("gone", lambda: "held by forks", state.gone),
+    ]
+    more = "".join(f" {name}={value()}" for name, value, there in facts if there)
+    return (
+        f"{state.name} id={state.incarnation} type={state.content_type} "
+        f"bytes={_size(state)} tail={format_offset(state.tail)}{more}"
+    )
+
+
+def preview(data: bytes) -> str:
+    text = ascii(data[:PREVIEW_BYTES].decode("utf-8", "replace"))
+    return text + ("…" if len(data) > PREVIEW_BYTES else "")
+
+
+def _size(state: StreamState) -> int:
+    return state.tail - state.base

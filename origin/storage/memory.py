@@ -1,0 +1,56 @@
+"""`memory`: the same interface with nothing behind it. A restart starts empty."""
+
+import asyncio
+from collections.abc import Callable
+
+from origin.storage.base import Done, UnknownStream
+from origin.storage.recent import Recent
+from protocol.stream import Appended, Created, Record, Removed, StreamState
+
+
+class MemoryStorage:
+    failure: str | None = None
+
+    def __init__(self) -> None:
+        self._streams: dict[int, Recent] = {}
+
+    async def recover(self) -> list[StreamState]:
+        self._loop = asyncio.get_running_loop()
+        return []
+
+    def admits(self, size_bytes: int, *, urgent: bool = False) -> bool:
+        return True
+
+    def when_room(self, retry: Callable[[], None]) -> None:
+        raise AssertionError("memory always admits")
+
+    def stage(self, state: StreamState, records: tuple[Record, ...], done: Done) -> None:
+        for record in records:
+            if type(record) is Created:
+                self._streams[record.id] = Recent(state.base)
+            elif type(record) is Appended:
+                self._streams[record.id].append(record.data)
+            elif type(record) is Removed:
+                del self._streams[record.id]
+        self._loop.call_soon(done, None)
+
+    def barrier(self, done: Done) -> None:
+        self._loop.call_soon(done, None)
+
+    def read_now(self, stream_id: int, start: int, end: int) -> bytes | None:
+        return self._stored(stream_id).read(start, end)
+
+    async def read(self, stream_id: int, start: int, end: int) -> bytes:
+        return self._stored(stream_id).read(start, end)
+
+    async def boundary(self, stream_id: int, at_or_after: int) -> int:
+        return self._stored(stream_id).boundary(at_or_after)
+
+    def _stored(self, stream_id: int) -> Recent:
+        try:
+            return self._streams[stream_id]
+        except KeyError:
+            raise UnknownStream(stream_id) from None
+
+    async def close(self) -> None:
+        """Nothing to settle."""

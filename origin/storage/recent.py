@@ -1,0 +1,46 @@
+"""A run of appends kept in memory: all of a stream in memory mode, its newest part elsewhere."""
+
+from bisect import bisect_left, bisect_right
+
+
+class Recent:
+    """Appends from `start` to `end`; a part is one append, so its ends are message boundaries."""
+
+    __slots__ = ("_starts", "end", "parts")
+
+    def __init__(self, start: int) -> None:
+        self.parts: list[bytes] = []
+        self._starts: list[int] = []
+        self.end = start
+
+    @property
+    def start(self) -> int:
+        return self._starts[0] if self._starts else self.end
+
+    def append(self, data: bytes) -> None:
+        if data:
+            self._starts.append(self.end)
+            self.parts.append(data)
+            self.end += len(data)
+
+    def read(self, start: int, end: int) -> bytes:
+        if start >= end:
+            return b""
+        first = bisect_right(self._starts, start) - 1
+        last = bisect_left(self._starts, end)
+        parts = self.parts[first:last]
+        cut = start - self._starts[first]
+        if len(parts) == 1:
+            part = parts[0]
+            return part if not cut and len(part) == end - start else part[cut : cut + end - start]
+        return b"".join(parts)[cut : cut + end - start]
+
+    def boundary(self, at_or_after: int) -> int:
+        index = bisect_left(self._starts, at_or_after)
+        return self._starts[index] if index < len(self._starts) else self.end
+
+    def drop_below(self, position: int) -> None:
+        """Forget parts that end at or before `position`, which must be a boundary."""
+        count = bisect_left(self._starts, position)
+        del self._starts[:count]
+        del self.parts[:count]

@@ -1,0 +1,59 @@
+"""One open stream: the staged state writers are judged by, and what of it readers may see.
+
+`state` runs ahead of the disk; `tail`, `closed` and `ended` move only when a commit lands. So a
+reader, and every cache behind it, never sees a byte that a crash could take back.
+"""
+
+from collections.abc import Callable
+
+from protocol.stream import StreamState, deadline_ms
+
+Wake = Callable[[], None]
+
+
+class Stream:
+    __slots__ = (
+        "closed",
+        "deadline_ms",
+        "ended",
+        "forks",
+        "inflight",
+        "is_json",
+        "live_readers",
+        "renewal_kept_ms",
+        "removing",
+        "state",
+        "tail",
+        "visible",
+        "waiters",
+    )
+
+    def __init__(self, state: StreamState, *, committed: bool) -> None:
+        self.state = state
+        self.is_json = state.is_json
+        self.visible = committed  # its creation can no longer be lost
+        self.removing = False  # its removal is staged
+        self.ended = committed and state.gone  # deleted or expired, for readers too
+        self.tail = state.tail if committed else state.base
+        self.closed = committed and state.closed
+        self.deadline_ms = deadline_ms(state)
+        self.renewal_kept_ms = state.renewed_at_ms
+        self.inflight = 0
+        self.forks = 0
+        self.live_readers = 0
+        self.waiters: set[Wake] | None = None
+
+    def wait(self, wake: Wake) -> None:
+        """Call `wake` at the next change a reader can see."""
+        if self.waiters is None:
+            self.waiters = set()
+        self.waiters.add(wake)
+
+    def stop_waiting(self, wake: Wake) -> None:
+        if self.waiters is not None:
+            self.waiters.discard(wake)
+
+    def wake_all(self) -> None:
+        waiters, self.waiters = self.waiters, None
+        for wake in waiters or ():
+            wake()
