@@ -1,0 +1,25 @@
+"""The gateway: tokens, cache, collapsing and fan-out in front of a Durable Streams origin.
+
+The way of a request:
+
+door       every request: limits, path, token, scope, rate; then one of the next three
+chunks     catch-up reads: first level, second level, origin
+hubs       live reads: each reader to its stream's hub, which has one upstream tail
+passes     writes and whatever else goes to the origin as it is
+answers    the way out: responses as bytes, log lines, counters
+handlers   requests that aiohttp had to parse, to the same door
+calls      one request on its way
+
+What they stand on:
+
+rules      pure decisions: routes, scopes, credentials, claims, freshness, headers both ways
+tokens     JWTs to principals; jwks keeps the keys, devkeys makes some
+entries    a stored chunk and its forms; store keeps them, flights fetch them, streams knows more
+readers    a waiting long-poll, an event stream
+upstream   the client to the origin; breaker decides when to leave it alone
+shared     Redis: second level, revoked tokens; redislink is the connection, notices the purges
+cdn        tags and purges for caches in front of us
+limits     rates and slots; encodings compress; tasks have an owner
+accesslog  log files; metrics, exposition and admin tell how it goes
+config     every key; app wires it all
+"""

@@ -1,0 +1,216 @@
+"""The admin port: metrics, health and readiness, apart from the port that clients reach.
+
+With several workers each of them listens on it, so that it outlives any of them, and whichever
+takes a request asks the others: each answers for itself on a socket in the private folder that
+they share. One that does not answer in time is left out, and `weir_gateway_workers_up` tells.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+
+from gateway.config import ServingConfig
+from gateway.exposition import gauge_text, merge_metrics
+from protocol.replies import NO_STORE, Reply, problem
+from wire.front import Exchange, FrontServer
+from wire.heads import Fields, Head, Target
+from wire.http import Refusals, Stamp, to_response
+from wire.sections import HttpConfig
+from wire.settings import SettingsError
+
+log = logging.getLogger("weir.gateway")
+
+ASK_SECS = 1.0
+MAX_STATUS_BYTES = 8 * 1024 * 1024
+STOP_SECS = 1.0
+WITH_METRICS = b"metrics\n"
+WITHOUT_METRICS = b"ready\n"
+
+_TEXT: tuple[str, str] = ("Content-Type", "text/plain; charset=utf-8")
+_PAGE: tuple[tuple[str, str], ...] = (
+    ("Content-Type", "text/html; charset=utf-8"),
+    ("Content-Security-Policy", "default-src 'none'"),
+)
+_PATHS = ("/metrics", "/healthz", "/readyz")
+_LINKS = "".join(f'<li><a href="{path}">{path}</a></li>' for path in _PATHS)
+_INDEX = f"<!doctype html><title>Weir gateway</title><h1>Weir gateway</h1><ul>{_LINKS}</ul>"
+
+
+class Exposed(Protocol):
+    """Metrics in Prometheus' text format."""
+
+    @property
+    def content_type(self) -> tuple[str, str]: ...
+    def render(self) -> bytes: ...
+
+
+class Served(Protocol):
+    """What the gateway tells about itself."""
+
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def metrics(self) -> Exposed: ...
+
+
+class Status(msgspec.Struct, array_like=True):
+    """What one worker says about itself."""
+
+    ready: bool
+    metrics: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Enough for a few scrapers, too little to be a nuisance."""
+
+    max_header_bytes: int = 8192
+    max_body_bytes: int = 8192
+    max_connections: int = 100
+    header_timeout_secs: float = 5.0
+    body_timeout_secs: float = 5.0
+    idle_timeout_secs: float = 60.0
+
+
+class _NoFastPath:
+    def hit(self, target: Target, fields: Fields, peer: str) -> bytes | None:
+        return None
+
+    def wants(self, head: Head) -> bool:
+        return False
+
+    def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
+        return False
+
+
+class Admin:
+    """`run_dir` is the folder of several workers; None where there is only one."""
+
+    def __init__(
+        self, served: Served, config: ServingConfig, *, worker: int = 0, run_dir: Path | None = None
+    ) -> None:
+        self._served = served
+        self._config = config
+        self._worker = worker
+        self._run_dir = run_dir
+        self._stamp = Stamp(HttpConfig(cors_origins=()))
+        self.port = config.admin_port
+
+    async def start(self) -> None:
+        config = self._config
+        server = FrontServer(self._handle, _NoFastPath(), _Limits(), Refusals(self._stamp))
+        self._own: asyncio.Server | None = None
+        if self._run_dir is not None:
+            path = socket_path(self._run_dir, self._worker)
+            self._own = await asyncio.start_unix_server(self._tell, path)
+        self._runner = web.ServerRunner(server, shutdown_timeout=STOP_SECS)
+        await self._runner.setup()
+        shared = self._run_dir is not None
+        site = web.TCPSite(self._runner, config.admin_host, config.admin_port, reuse_port=shared)
+        try:
+            await site.start()
+        except OSError as error:
+            raise SettingsError("gateway.admin_port", str(error)) from error
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        if self._own is not None:
+            self._own.close()
+        await self._runner.cleanup()
+
+    # -- pages ---------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        reply = await self._answer(request.method, request.raw_path.partition("?")[0])
+        return to_response(reply, self._stamp.headers(None))
+
+    async def _answer(self, method: str, path: str) -> Reply:
+        if path != "/" and path not in _PATHS:
+            return problem(404, "not-found", "There are /metrics, /healthz and /readyz.")
+        if method not in ("GET", "HEAD"):
+            return problem(405, "method-not-allowed", "Use GET.", (("Allow", "GET, HEAD"),))
+        if path == "/metrics":
+            return await self._metrics()
+        if path == "/readyz":
+            return await self._readiness()
+        if path == "/healthz":
+            return Reply(200, (_TEXT, NO_STORE), b"ok")
+        return Reply(200, (*_PAGE, NO_STORE), _INDEX.encode())
+
+    async def _metrics(self) -> Reply:
+        told = await self._ask_all(WITH_METRICS)
+        texts = {worker: status.metrics.decode() for worker, status in told.items()}
+        merged = texts[0] if self._run_dir is None else merge_metrics(texts)
+        count = gauge_text("weir_gateway_workers", "Worker processes.", self._config.workers)
+        up = gauge_text("weir_gateway_workers_up", "Workers that answered.", len(told))
+        headers = (self._served.metrics.content_type, NO_STORE)
+        return Reply(200, headers, (merged + count + up).encode())
+
+    async def _readiness(self) -> Reply:
+        """A worker that is away does not count: its place is filled again, the others serve."""
+        told = await self._ask_all(WITHOUT_METRICS)
+        if not all(status.ready for status in told.values()):
+            return problem(503, "not-ready", "The gateway is starting or draining.")
+        return Reply(200, (_TEXT, NO_STORE), b"ready")
+
+    # -- workers -------------------------------------------------------------------------------
+
+    def _status(self, question: bytes) -> Status:
+        metrics = self._served.metrics.render() if question == WITH_METRICS else b""
+        return Status(self._served.ready, metrics)
+
+    async def _ask_all(self, question: bytes) -> dict[int, Status]:
+        """What each worker says that answers in time, ourselves included."""
+        run_dir = self._run_dir
+        if run_dir is None:
+            return {0: self._status(question)}
+        others = [n for n in range(self._config.workers) if n != self._worker]
+        paths = [socket_path(run_dir, number) for number in others]
+        answers = await asyncio.gather(*(ask(path, question) for path in paths))
+        told = {number: status for number, status in zip(others, answers, strict=True) if status}
+        return dict(sorted((told | {self._worker: self._status(question)}).items()))
+
+    async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(ASK_SECS):
+                question = await reader.readline()
+                writer.write(msgspec.msgpack.encode(self._status(question)))
+                await writer.drain()
+        except (OSError, ValueError, TimeoutError):
+            log.debug("a worker's question was not heard", exc_info=True)
+        finally:
+            writer.close()
+
+
+def socket_path(run_dir: Path, worker: int) -> Path:
+    return run_dir / f"status-{worker}.sock"
+
+
+async def ask(path: Path, question: bytes) -> Status | None:
+    """Ask one worker; None when it gives no whole answer in time."""
+    try:
+        async with asyncio.timeout(ASK_SECS):
+            reader, writer = await asyncio.open_unix_connection(path)
+            try:
+                writer.write(question)
+                return msgspec.msgpack.decode(await _read_all(reader), type=Status)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, msgspec.DecodeError):
+        return None
+
+
+async def _read_all(reader: asyncio.StreamReader) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await reader.read(65536):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MAX_STATUS_BYTES:
+            raise OSError("a worker's status is too large")
+    return b"".join(pieces)

@@ -1,0 +1,300 @@
+"""Wiring: one gateway worker from a configuration, from listening to a drained stop."""
+
+import asyncio
+import gc
+import logging
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from aiohttp import web
+
+from gateway.accesslog import AccessLog, open_access_log
+from gateway.answers import Answers
+from gateway.cdn import PurgeHook, is_public
+from gateway.chunks import Chunks
+from gateway.config import GatewayConfig, ServingConfig
+from gateway.door import Door
+from gateway.handlers import Handlers
+from gateway.hubs import Hubs
+from gateway.jwks import Keys, source_of
+from gateway.metrics import Metrics
+from gateway.notices import LocalNotices, Notice, Notices, RedisNotices, SilentNotices
+from gateway.passes import Passes
+from gateway.shared import Revoked, SharedStore
+from gateway.store import Store
+from gateway.streams import Streams
+from gateway.tokens import Tokens
+from gateway.upstream import FAILURES, Upstream
+from wire.front import FrontServer
+from wire.http import Refusals, Stamp
+from wire.settings import SettingsError
+from wire.tls import server_context
+
+log = logging.getLogger("weir.gateway")
+
+BACKLOG = 4096
+
+
+class Gateway:
+    def __init__(
+        self, config: GatewayConfig, *, worker: int = 0, run_dir: Path | None = None
+    ) -> None:
+        self._config = config
+        self._worker = worker
+        self._run_dir = run_dir
+        self.metrics = Metrics()
+        self.port = config.gateway.port
+
+    @property
+    def ready(self) -> bool:
+        return self._door.ready and (self._keys is None or self._keys.ready)
+
+    async def start(self) -> None:
+        """Open everything in order; what was opened is closed again if the rest cannot be."""
+        async with AsyncExitStack() as opened:
+            await self._open(opened)
+            await self._listen(opened)
+            self._opened = opened.pop_all()
+        self._door.ready = True
+        gc.collect()
+        gc.freeze()
+
+    async def _open(self, opened: AsyncExitStack) -> None:
+        config, serving = self._config, self._config.gateway
+        name = serving.name or _host_name()
+        self._log = _open_log(serving, name, self._worker)
+        opened.push_async_callback(self._log.close)
+        self.upstream = Upstream(config)
+        await self.upstream.start()
+        opened.push_async_callback(self.upstream.close)
+        self._shared = _open_shared(config)
+        if self._shared is not None:
+            opened.push_async_callback(self._shared.close)
+        self._revoked = _open_revoked(config)
+        if self._revoked is not None:
+            opened.push_async_callback(self._revoked.close)
+        self._keys = None if config.auth.mode == "off" else Keys(source_of(config.auth))
+        if self._keys is not None:
+            opened.push_async_callback(self._keys.stop)
+            await self._keys.start()
+        self._build(name)
+        await self._notices.start(self._on_notice, self._on_gap)
+        opened.push_async_callback(self._notices.stop)
+        await self._hook.start()
+        opened.push_async_callback(self._hook.stop)
+
+    def _build(self, name: str) -> None:
+        config = self._config
+        public = config.cdn.public
+        streams = Streams()
+        self.store = Store(config.cache.max_bytes, config.cache.max_object_bytes)
+        self.chunks = Chunks(
+            config.cache,
+            self.upstream,
+            self.store,
+            self._shared,
+            streams,
+            lambda stream: is_public(public, stream),
+        )
+        answers = Answers(config, self._log, self.metrics, name=name, worker=self._worker)
+        self.hubs = Hubs(
+            config,
+            self.upstream,
+            self.chunks,
+            streams,
+            answers,
+            lambda stream: is_public(public, stream),
+        )
+        self._notices = self._open_notices()
+        self._hook = PurgeHook(config.cdn)
+        passes = Passes(
+            config,
+            self.upstream,
+            self.chunks,
+            streams,
+            self._shared,
+            self._notices,
+            self._hook,
+            answers,
+        )
+        self.chunks.replaced = self._forget
+        self.hubs.gone = self.chunks.lost
+        self.chunks.followed_to = self.hubs.followed_to
+        self._tokens = self._make_tokens()
+        self._door = Door(
+            config,
+            self._tokens,
+            self.chunks,
+            self.hubs,
+            passes,
+            answers,
+            self.metrics,
+            id_prefix=f"{secrets.token_hex(4)}-",
+        )
+        stamp = Stamp(config.http)
+        handlers = Handlers(config.gateway, self._door)
+        self._server = FrontServer(handlers.handle, self._door, config.gateway, Refusals(stamp))
+        self._register()
+
+    def _make_tokens(self) -> Tokens | None:
+        if self._keys is None:
+            return None
+        return Tokens(self._config.auth, self._keys, self._revoked)
+
+    def _open_notices(self) -> Notices:
+        cache = self._config.cache
+        if cache.redis_url:
+            return RedisNotices(cache.redis_url)
+        if self._run_dir is not None and self._config.gateway.workers > 1:
+            return LocalNotices(self._run_dir, self._worker)
+        return SilentNotices()
+
+    async def _listen(self, opened: AsyncExitStack) -> None:
+        serving = self._config.gateway
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=serving.drain_secs / 2)
+        await self._runner.setup()
+        opened.push_async_callback(self._runner.cleanup)
+        site = web.TCPSite(
+            self._runner,
+            serving.host,
+            serving.port,
+            backlog=BACKLOG,
+            ssl_context=server_context(
+                "gateway.tls_cert_path", serving.tls_cert_path, serving.tls_key_path
+            ),
+            reuse_port=serving.workers > 1,
+        )
+        try:
+            await site.start()
+        except OSError as error:
+            raise SettingsError("gateway.port", str(error)) from error
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Live readers end cleanly, what has begun is finished, then everything is let go."""
+        self._door.ready = False
+        self._server.fast = None  # who has a connection is answered once more, and told to close it
+        for site in list(self._runner.sites):
+            await site.stop()
+        self.hubs.drain()
+        seconds = self._config.gateway.drain_secs
+        await asyncio.gather(self._door.settle(seconds), self.hubs.settle(seconds))
+        await self.chunks.close()
+        await self._opened.aclose()
+
+    # -- purges --------------------------------------------------------------------------------
+
+    def _forget(self, stream: str) -> None:
+        """The stream is gone or another one: here, now."""
+        self.chunks.purge(stream)
+        self.hubs.end_stream(stream)
+
+    def _on_gap(self) -> None:
+        """Notices may have been missed: whatever is stored could be of a stream that is no more."""
+        self.chunks.purge_all()
+        self.hubs.clear_windows()
+
+    def _on_notice(self, notice: Notice) -> None:
+        self._forget(notice.stream)
+
+    def _register(self) -> None:
+        metrics, chunks, hubs, upstream = self.metrics, self.chunks, self.hubs, self.upstream
+        flights = chunks.flights
+        metrics.gauge("connections", "Open connections.", lambda: self._server.open_connections)
+        metrics.gauge("cache_bytes", "Bytes in the first level.", lambda: self.store.bytes)
+        metrics.gauge("cache_entries", "Chunks in the first level.", lambda: len(self.store))
+        metrics.counter("cache_evictions", "Chunks that had to leave.", lambda: self.store.evicted)
+        metrics.gauge("hubs", "Streams that are followed.", lambda: len(hubs))
+        metrics.gauge("live_readers", "Readers at hubs.", lambda: hubs.reader_count)
+        metrics.counter(
+            "hub_deliveries", "Answers and events sent by hubs.", lambda: hubs.deliveries
+        )
+        metrics.gauge("flights", "Fetches under way.", lambda: len(flights))
+        metrics.counter(
+            "collapsed_readers", "Reads that shared a fetch.", lambda: flights.collapsed
+        )
+        metrics.counter("access_log_dropped", "Log lines dropped.", lambda: self._log.dropped)
+        metrics.counter("access_log_lines", "Log lines written.", lambda: self._log.written)
+        metrics.counter("upstream_retries", "Requests sent again.", lambda: upstream.retries)
+        for kind in ("live", "read", "head", "write"):
+            metrics.labelled_counter(
+                "upstream_requests",
+                "Requests sent to the origin.",
+                _reading(upstream.requests, kind),
+                kind=kind,
+            )
+        self._register_others()
+
+    def _register_others(self) -> None:
+        """What the gateway leans on, and how that is."""
+        metrics, upstream, hook = self.metrics, self.upstream, self._hook
+        metrics.gauge("upstream_up", "1 unless the breaker is open.", lambda: upstream.is_up)
+        for code in FAILURES:
+            metrics.labelled_counter(
+                "upstream_failures",
+                "Requests that got no answer that could be passed on.",
+                _reading(upstream.failures, code),
+                code=code,
+            )
+        metrics.counter("cdn_purges", "Purges that a CDN took.", lambda: hook.purged)
+        metrics.counter("cdn_purges_failed", "Purges given up.", lambda: hook.failed + hook.dropped)
+        notices, keys = self._notices, self._keys
+        metrics.gauge("notices_up", "1 if purges of others reach us.", lambda: notices.connected)
+        metrics.counter(
+            "notices_unacknowledged",
+            "Purges that not all others confirmed in time.",
+            lambda: notices.counts.unacknowledged,
+        )
+        metrics.counter("notices_gaps", "Times all was dropped.", lambda: notices.counts.gaps)
+        if keys is not None:
+            metrics.counter("jwks_failures", "Failed fetches of keys.", lambda: keys.failures)
+        if self._shared is not None:
+            self._register_redis(self._shared)
+
+    def _register_redis(self, shared: SharedStore) -> None:
+        metrics, revoked = self.metrics, self._revoked
+        metrics.gauge("redis_up", "1 if Redis is in use, 0 without it.", lambda: shared.available)
+        metrics.counter("redis_failures", "Calls of Redis that failed.", lambda: shared.failures)
+        metrics.counter("shared_hits", "Chunks found in Redis.", lambda: shared.hits)
+        metrics.counter("shared_misses", "Chunks not found there.", lambda: shared.misses)
+        metrics.counter("shared_rejected", "Chunks not sealed by us.", lambda: shared.rejected)
+        if revoked is not None:
+            metrics.counter(
+                "revocations_unknown",
+                "Tokens taken although Redis could not tell.",
+                lambda: revoked.unknown,
+            )
+
+
+def _reading(counts: Counter[str], name: str) -> Callable[[], float]:
+    return lambda: counts[name]
+
+
+def _open_log(serving: ServingConfig, name: str, worker: int) -> AccessLog:
+    try:
+        return open_access_log(serving.access_log, name, worker)
+    except (OSError, ValueError) as error:
+        raise SettingsError("gateway.access_log", str(error)) from error
+
+
+def _open_shared(config: GatewayConfig) -> SharedStore | None:
+    cache = config.cache
+    if not cache.redis_url:
+        return None
+    return SharedStore(cache.redis_url, cache.redis_timeout_secs, cache.redis_key)
+
+
+def _open_revoked(config: GatewayConfig) -> Revoked | None:
+    cache = config.cache
+    return Revoked(cache.redis_url, cache.redis_timeout_secs) if config.auth.revocation else None
+
+
+def _host_name() -> str:
+    allowed = (
+        c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in socket.gethostname()
+    )
+    return "".join(allowed)[:64] or "gateway"

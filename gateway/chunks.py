@@ -1,0 +1,408 @@
+"""Catch-up reads: from the first level, the second, or the origin, by shared flights.
+
+Whoever needs the bytes at an offset asks here: plain GETs, SSE readers that replay, long-polls that
+turn out to be behind. What may be kept, and how long, is judged in `rules.freshness`.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.config import CacheConfig
+from gateway.entries import Entry, incarnation_of, is_true, make_entry
+from gateway.flights import Flight, Flights
+from gateway.rules.downstream import passed_headers
+from gateway.rules.forwarding import upstream_headers
+from gateway.rules.freshness import Expiry, Policy, Times, judge
+from gateway.rules.routes import catch_up_target
+from gateway.shared import SharedStore
+from gateway.store import Store
+from gateway.streams import News, Streams
+from gateway.tasks import Tasks
+from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from protocol.offsets import NOW, START
+from protocol.paths import stream_url
+from protocol.replies import Reply
+
+Public = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """On whose behalf the origin is asked, should it come to that."""
+
+    request_id: str
+    token: str | None = None  # only where the configuration forwards it
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a flight brings: an entry, or the origin's refusal as it is."""
+
+    outcome: Entry | Reply
+    verdict: str  # hit, stale, revalidated, miss
+    status: int  # of the origin, 0 if it was not asked
+    stored: bool = False
+    upstream_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """An answer, and how this asker came by it."""
+
+    answer: Answer
+    flight: int = 0
+    leads: bool = False
+    waited_s: float = 0.0
+
+    @property
+    def outcome(self) -> Entry | Reply:
+        return self.answer.outcome
+
+    @property
+    def collapsed(self) -> bool:
+        return self.flight != 0 and not self.leads
+
+
+def _settles(answer: Answer) -> bool:
+    return isinstance(answer.outcome, Entry) and answer.outcome.immutable
+
+
+class Chunks:
+    def __init__(
+        self,
+        config: CacheConfig,
+        upstream: Upstream,
+        store: Store,
+        shared: SharedStore | None,
+        streams: Streams,
+        is_public: Public,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._times = Times(
+            config.fresh_secs, config.stale_secs, config.stale_error_secs, config.obey_no_store
+        )
+        self._upstream = upstream
+        self._store = store
+        self._shared = shared
+        self._streams = streams
+        self._is_public = is_public
+        self._clock = clock
+        self._flights: Flights[Answer] = Flights(_settles)
+        self._tasks = Tasks()
+        self._asking_expiry: set[str] = set()
+        self._distrusted: set[str] = set()  # whose old chunks may still be in the second level
+        self.replaced: Callable[[str], None] = lambda stream: None  # who else must be told
+        self.followed_to: Callable[[str], str | None] = lambda stream: None  # by a hub, if at all
+
+    @property
+    def flights(self) -> Flights[Answer]:
+        return self._flights
+
+    def fresh(self, stream: str, offset: str) -> Entry | None:
+        """What can be served at once, without asking anyone."""
+        entry = self._store.get(stream, offset)
+        if entry is not None and entry.immutable and self._clock() < entry.fresh_until:
+            return entry
+        return None
+
+    async def get(self, stream: str, path: str, offset: str, asker: Asker) -> Got:
+        """Raises UpstreamError; TooLarge for what must be streamed past the cache."""
+        entry = self._store.get(stream, offset)
+        now = self._clock()
+        if entry is not None and entry.immutable and now < entry.stale_until:
+            if now < entry.fresh_until:
+                return Got(Answer(entry, "hit", 0))
+            self._refresh(stream, path, offset, asker)
+            return Got(Answer(entry, "stale", 0))
+        if entry is not None and self._hub_vouches_for(entry):
+            return Got(Answer(entry, "hub", 0))
+        started = time.monotonic()
+        answer, flight, leads = await self._fly(stream, path, offset, asker)
+        waited = 0.0 if leads else time.monotonic() - started
+        return Got(answer, flight.number, leads, waited)
+
+    async def _fly(
+        self, stream: str, path: str, offset: str, asker: Asker
+    ) -> tuple[Answer, Flight[Answer], bool]:
+        async def fetch(flight: Flight[Answer]) -> Answer:
+            return await self._fetch(flight, path, asker)
+
+        return await self._flights.join((stream, offset), fetch)
+
+    def _hub_vouches_for(self, entry: Entry) -> bool:
+        """By configuration: a tail is still the tail while a hub waits there for more."""
+        if self._config.tail_reads != "hub" or not entry.up_to_date:
+            return False
+        if self._streams.get(entry.stream).expiry is Expiry.POSSIBLE:
+            return False
+        return self.followed_to(entry.stream) == entry.next_offset
+
+    async def tail(self, stream: str, path: str, asker: Asker) -> Got:
+        """Where the stream ends now: the answer to `offset=now`, which nobody keeps."""
+        return await self.get(stream, path, NOW, asker)
+
+    def purge(self, stream: str) -> None:
+        """The stream was deleted or made anew: nothing of it may be served again."""
+        self._flights.detach(stream)
+        self._store.purge(stream)
+        self._streams.forget(stream)
+
+    def lost(self, stream: str) -> None:
+        """The origin says that the stream is gone or another one, and nobody has purged it."""
+        self.distrust(stream)
+        self.replaced(stream)
+
+    def doubt(self, stream: str) -> None:
+        """It may be gone: nothing stored is served. A hub finds out for itself."""
+        self.distrust(stream)
+        self.purge(stream)
+
+    def distrust(self, stream: str) -> None:
+        """Purge it in the second level; until that is done, nothing of it is read there."""
+        if self._shared is not None and stream not in self._distrusted:
+            self._distrusted.add(stream)
+            self._tasks.start(self._purge_shared(self._shared, stream), f"purge {stream}")
+
+    async def _purge_shared(self, shared: SharedStore, stream: str) -> None:
+        try:
+            await shared.purge(stream)
+        finally:
+            self._distrusted.discard(stream)
+
+    def purge_all(self) -> None:
+        self._flights.detach_all()
+        self._store.clear()
+
+    def drop_tails(self, stream: str) -> None:
+        self._store.drop_tails(stream)
+
+    def touch(self, entry: Entry) -> None:
+        """It was used by someone who kept a reference."""
+        self._store.get(entry.stream, entry.offset)
+
+    def recount(self, entry: Entry) -> None:
+        """A form was added to it."""
+        self._store.recount(entry)
+
+    async def close(self) -> None:
+        await self._tasks.cancel()
+
+    # -- asking the origin ---------------------------------------------------------------------
+
+    def _refresh(self, stream: str, path: str, offset: str, asker: Asker) -> None:
+        """Look for news behind an entry that is served meanwhile."""
+
+        async def refresh() -> None:
+            try:
+                await self._fly(stream, path, offset, asker)
+            except UpstreamError:
+                pass  # counted where it happened; the entry is still good
+
+        if not self._flights.is_open((stream, offset)):
+            self._tasks.start(refresh(), f"refresh {stream} {offset}")
+
+    async def _fetch(self, flight: Flight[Answer], path: str, asker: Asker) -> Answer:
+        stream, offset = flight.key
+        kept = self._store.get(stream, offset)
+        generation: str | None = None
+        if self._shared is not None and kept is None and self._may_be_shared(stream, offset):
+            generation, value = await self._shared.get(stream, offset)
+            kept = self._unpack(stream, offset, value)
+            if kept is not None and self._clock() < kept.fresh_until and not flight.detached:
+                self._store.put(kept)
+                return Answer(kept, "hit", 0)
+        try:
+            answer = await self._ask(flight, path, kept, generation, asker)
+        except UpstreamError:
+            if kept is not None and self._may_stand_in(kept):
+                return Answer(kept, "stale", 0)
+            raise
+        if answer.status >= 500 and kept is not None and self._may_stand_in(kept):
+            return Answer(kept, "stale", answer.status, upstream_s=answer.upstream_s)
+        return answer
+
+    def _may_be_shared(self, stream: str, offset: str) -> bool:
+        return offset != NOW and stream not in self._distrusted
+
+    def _may_stand_in(self, kept: Entry) -> bool:
+        """For an origin in trouble (RFC 5861 4)."""
+        return kept.immutable and self._clock() < kept.error_until
+
+    async def _ask(
+        self,
+        flight: Flight[Answer],
+        path: str,
+        kept: Entry | None,
+        generation: str | None,
+        asker: Asker,
+    ) -> Answer:
+        stream, offset = flight.key
+        headers = upstream_headers({}, request_id=asker.request_id, token=asker.token)
+        if kept is not None and kept.origin_etag:
+            headers["if-none-match"] = kept.origin_etag
+        request = UpstreamRequest("GET", catch_up_target(path, offset), headers)
+        started = time.monotonic()
+        self._streams.get(stream).touched_at = self._clock()
+        response = await self._upstream.fetch(
+            request, max_bytes=self._config.max_object_bytes, on_departure=flight.depart
+        )
+        took = time.monotonic() - started
+        if response.status == 304 and kept is not None:
+            answer = self._renew(flight, kept, response, took)
+        elif response.status == 200 and response.headers.get("stream-next-offset"):
+            answer = self._take(flight, response, took)
+        else:
+            return self._refuse(flight, response, took)
+        entry = answer.outcome
+        if self._shared is not None and isinstance(entry, Entry) and entry.immutable:
+            if answer.stored and generation is not None:
+                lifetime = entry.error_until - self._clock()
+                self._shared.put_soon(stream, generation, offset, _pack(entry), lifetime)
+        return answer
+
+    def _refuse(self, flight: Flight[Answer], response: UpstreamResponse, took: float) -> Answer:
+        stream, offset = flight.key
+        if response.status in (404, 410) and not flight.detached:  # else it is old news
+            if response.status == 404 or offset in (START, NOW):
+                self.lost(stream)
+            else:  # perhaps of the offset alone (DS 5.6): a hub finds out for itself
+                self.doubt(stream)
+        told = tuple(response.headers.items())
+        headers = passed_headers(response.status, told, public=self._is_public(stream))
+        reply = Reply(response.status, headers, response.body)
+        return Answer(reply, "miss", response.status, upstream_s=took)
+
+    def _take(self, flight: Flight[Answer], response: UpstreamResponse, took: float) -> Answer:
+        stream, offset = flight.key
+        headers = response.headers
+        news = self._learn(flight, incarnation_of(headers.get("etag", "")))
+        policy = self._judge(stream, headers)
+        entry = make_entry(
+            stream,
+            offset,
+            headers,
+            response.body,
+            policy=policy,
+            now=self._clock(),
+            public=self._is_public(stream),
+        )
+        keep = policy.store and offset != NOW and not flight.detached and news != News.OUTDATED
+        stored = keep and self._store.put(entry)
+        if stored and not policy.immutable:
+            self._wonder(stream, entry, headers)
+        return Answer(entry, "miss", 200, stored, took)
+
+    def _wonder(self, stream: str, entry: Entry, headers: Mapping[str, str]) -> None:
+        """An origin without Cache-Control does not say whether a stream can expire; HEAD does."""
+        if "cache-control" in headers or (entry.up_to_date and not entry.closed):
+            return
+        unknown = self._streams.get(stream).expiry is Expiry.UNKNOWN
+        if unknown and stream not in self._asking_expiry:
+            self._asking_expiry.add(stream)
+            self._tasks.start(self._learn_expiry(stream), f"expiry of {stream}")
+
+    async def _learn_expiry(self, stream: str) -> None:
+        request = UpstreamRequest("HEAD", stream_url(stream), upstream_headers({}))
+        try:
+            response = await self._upstream.fetch(request)
+        except UpstreamError:
+            return
+        finally:
+            self._asking_expiry.discard(stream)
+        if response.status == 200:
+            self._streams.learn_expiry(stream, response.headers)
+
+    def _renew(
+        self, flight: Flight[Answer], kept: Entry, response: UpstreamResponse, took: float
+    ) -> Answer:
+        """304: what we have is still right; what the origin says beside that is merged in."""
+        headers = response.headers
+        self._learn(flight, kept.incarnation)
+        up_to_date, closed = _merged(headers, kept)
+        if (up_to_date, closed) != (kept.up_to_date, kept.closed):
+            kept.up_to_date, kept.closed = up_to_date, closed
+            kept.forms.clear()
+        policy = self._judge(kept.stream, headers, kept)
+        now = self._clock()
+        kept.immutable = policy.immutable
+        kept.stored_at = now
+        kept.fresh_until = now + policy.fresh_s
+        kept.stale_until = kept.fresh_until + policy.stale_s
+        kept.error_until = kept.fresh_until + policy.stale_error_s
+        for form in kept.forms.values():
+            form.head, form.second = b"", -1
+        if not flight.detached:
+            self._store.put(kept)
+        return Answer(kept, "revalidated", 304, not flight.detached, took)
+
+    def _learn(self, flight: Flight[Answer], incarnation: str) -> News:
+        assert flight.departure is not None
+        if flight.detached:  # it left before a purge: what it saw may be gone
+            return News.OUTDATED
+        stream = flight.key[0]
+        news = self._streams.learn_incarnation(stream, incarnation, flight.departure)
+        if news is News.REPLACED:
+            self.lost(stream)
+            flight.detached = False  # it brings the new one
+            self._streams.learn_incarnation(stream, incarnation, flight.departure)
+        return news
+
+    def _judge(self, stream: str, headers: Mapping[str, str], kept: Entry | None = None) -> Policy:
+        up_to_date = is_true(headers, "stream-up-to-date")
+        closed = is_true(headers, "stream-closed")
+        if kept is not None:
+            up_to_date, closed = kept.up_to_date, kept.closed
+        expiry = self._streams.get(stream).expiry
+        return judge(
+            headers, up_to_date=up_to_date, closed=closed, expiry=expiry, times=self._times
+        )
+
+    # -- the second level ----------------------------------------------------------------------
+
+    def _unpack(self, stream: str, offset: str, value: bytes | None) -> Entry | None:
+        if value is None:
+            return None
+        try:
+            packed = _decode(value)
+        except msgspec.DecodeError:
+            return None
+        return Entry(
+            stream, offset, public=self._is_public(stream), **msgspec.structs.asdict(packed)
+        )
+
+
+def _merged(headers: Mapping[str, str], kept: Entry) -> tuple[bool, bool]:
+    """Whether a chunk with a 304 is up to date and closed. One that ended at a chunk's boundary is
+    the tail's no more when others have followed; an origin that sends no Stream-* headers with a
+    304 does not cut chunks, so there the same tag means the same tail."""
+    closed = kept.closed or is_true(headers, "stream-closed")
+    if "stream-next-offset" not in headers:
+        return kept.up_to_date, closed
+    return is_true(headers, "stream-up-to-date"), closed
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    content_type: str
+    next_offset: str
+    up_to_date: bool
+    closed: bool
+    origin_etag: str
+    incarnation: str
+    body: bytes
+    immutable: bool
+    stored_at: float
+    fresh_until: float
+    stale_until: float
+    error_until: float
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Packed).decode
+
+
+def _pack(entry: Entry) -> bytes:
+    return _encode(_Packed(*(getattr(entry, name) for name in _Packed.__struct_fields__)))

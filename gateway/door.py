@@ -1,0 +1,474 @@
+"""The front door: every request, from either path, in the one order of checks.
+
+Limits, path, token, scope, rate; then the cache, the hub or the origin. What needs no waiting is
+done in the same step, a cache hit even before a `Call` exists; the rest goes on as a task that is
+owned here.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, cast
+
+from gateway.answers import JOIN_BYTES, Answers, CallerLog
+from gateway.calls import Call
+from gateway.chunks import Chunks
+from gateway.config import GatewayConfig
+from gateway.encodings import choose, compress, compressible
+from gateway.entries import Entry, Form, Kept
+from gateway.hubs import Hubs
+from gateway.limits import RateLimits
+from gateway.metrics import Metrics
+from gateway.passes import Passes
+from gateway.rules.access import ANYONE, Action, Principal, Scopes
+from gateway.rules.challenges import AuthError, missing_scope, missing_token
+from gateway.rules.credentials import Found, find_token
+from gateway.rules.routes import Route, parse_route
+from gateway.tasks import Tasks
+from gateway.tokens import Remembered, Tokens
+from gateway.upstream import TooLarge, UpstreamError
+from protocol import replies
+from protocol.errors import ProtocolError
+from protocol.names import STREAM_PREFIX
+from protocol.paths import stream_name, stream_url
+from protocol.replies import NO_STORE, Reply, problem
+from protocol.requests import is_true
+from wire.front import Exchange
+from wire.heads import Fields, Head, Target
+from wire.http import preflight
+
+log = logging.getLogger("weir.gateway")
+
+INLINE_COMPRESS_BYTES = 16 * 1024
+STRANGERS_BODY_BYTES = 64 * 1024
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_TEXT: tuple[str, str] = ("Content-Type", "text/plain; charset=utf-8")
+# Subscriptions: tokens of the origin's own making, and its public keys (DS 6).
+_OWN_TOKEN = re.compile(rf"{STREAM_PREFIX}__ds/subscriptions/[^/]+/(?:callback|ack|release)")
+_PUBLIC = f"{STREAM_PREFIX}__ds/jwks.json"
+
+
+def _is_open(head: Head) -> bool:
+    """What the origin guards by itself, or shows to everybody."""
+    if head.method == "POST":
+        return _OWN_TOKEN.fullmatch(head.path) is not None
+    return head.path == _PUBLIC and head.method in ("GET", "HEAD")
+
+
+def _bearer(head: Head) -> str | None:
+    """A token of whatever form, for those who need not understand it."""
+    scheme, _, token = head.headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else None
+
+
+@dataclass(slots=True)
+class Place:
+    """What a request line asks for, if a hit can answer it, and what answered it last."""
+
+    route: Route | None
+    offset: str = ""
+    kept: Kept | None = None
+    allowed: Scopes | None = None  # that were last found to allow it
+
+
+@dataclass(slots=True)
+class Caller:
+    """What the header lines of a request say. None of it depends on the request line."""
+
+    is_simple: bool
+    token: str = field(repr=False)
+    principal: Principal | None
+    encoding: str
+    request_id: str
+    client: str
+    user_agent: str
+    remembered: Remembered | None = field(default=None, repr=False)
+    peer: str = ""
+    log: CallerLog | None = None  # for that peer
+
+
+class Door:
+    def __init__(
+        self,
+        config: GatewayConfig,
+        tokens: Tokens | None,
+        chunks: Chunks,
+        hubs: Hubs,
+        passes: Passes,
+        answers: Answers,
+        metrics: Metrics,
+        *,
+        id_prefix: str,
+    ) -> None:
+        self._config = config
+        self._serving = config.gateway
+        self._tokens = tokens
+        self._chunks = chunks
+        self._hubs = hubs
+        self._passes = passes
+        self._answers = answers
+        self._metrics = metrics
+        self._id_prefix = id_prefix
+        self._ids = count(1)
+        self._rates = RateLimits(self._serving.requests_per_second, self._serving.request_burst)
+        self._has_rates = self._serving.requests_per_second > 0
+        self._tasks = Tasks()
+        self._compressing: dict[tuple[int, str], asyncio.Task[None]] = {}
+        auth = config.auth
+        self._plain_tokens_only = not auth.cookie and not auth.query_parameter
+        self.ready = False
+        hubs.too_large = lambda call: self._spawn(call, passes.stream(call))
+
+    # -- the fast path (see wire.front) --------------------------------------------------------
+
+    def hit(self, target: Target, fields: Fields, peer: str) -> bytes | None:
+        """A read of a stored chunk by someone known: the case that must cost nothing.
+
+        What the request line and the header lines mean is remembered with each of them.
+        """
+        place = target.parsed
+        if type(place) is not Place:
+            place = target.parsed = self._place(target)
+        caller = fields.parsed
+        if type(caller) is not Caller:
+            caller = fields.parsed = self._caller(fields.headers)
+        route = place.route
+        if route is None or not caller.is_simple:
+            return None
+        now = time.time()
+        principal = caller.principal
+        token = caller.remembered
+        if token is not None and self._tokens is not None:
+            if now >= token.good_until or not self._tokens.stands(token, now):
+                caller.remembered = None
+                return None
+            principal = token.principal
+        elif principal is None:  # from the next time on it may be known
+            if self._tokens is not None and caller.token:
+                caller.remembered = self._tokens.recall(caller.token)
+            return None
+        entry = None if place.kept is None else place.kept.entry
+        if entry is None or now >= entry.fresh_until:
+            entry = self._chunks.fresh(route.stream, place.offset)
+            place.kept = None if entry is None else entry.kept
+            if entry is None:
+                return None
+        form = entry.forms.get(caller.encoding if caller.encoding and self._squeezes(entry) else "")
+        if form is None or len(form.body) > JOIN_BYTES:
+            return None
+        if place.allowed is not principal.scopes:  # tokens of one issuer share theirs
+            if not principal.scopes.allows("read", route.stream):
+                return None
+            place.allowed = principal.scopes
+        if self._has_rates and self._rates.take(principal.subject, now):
+            return None
+        if form.second != int(now):
+            self._chunks.touch(entry)
+        if caller.log is None or caller.peer != peer:
+            caller.peer = peer
+            client = caller.client or peer
+            caller.log = self._answers.caller_log(principal.subject, client, caller.user_agent)
+        request_id = caller.request_id or f"{self._id_prefix}{next(self._ids):x}"
+        return self._answers.hit_bytes(entry, form, caller.log, request_id, now)
+
+    def _place(self, target: Target) -> "Place":
+        if target.method != "GET":
+            return Place(None)
+        try:
+            route = parse_route("GET", target.path, target.query, self._serving.max_path_bytes)
+        except ProtocolError:
+            return Place(None)
+        if route is None or route.read is None or route.mode != "catch-up":
+            return Place(None)
+        return Place(route, route.read.offset)
+
+    def _caller(self, headers: dict[str, str]) -> "Caller":
+        given = headers.get("x-request-id", "")
+        authorization = headers.get("authorization", "")
+        return Caller(
+            is_simple=self._is_simple(headers),
+            token=authorization[7:] if authorization.startswith("Bearer ") else "",
+            principal=ANYONE if self._tokens is None else None,
+            encoding=choose(headers.get("accept-encoding")) if self._config.cache.compress else "",
+            request_id=given if _REQUEST_ID.fullmatch(given) else "",
+            client="" if not self._serving.trusted_hops else self._client(headers, ""),
+            user_agent=headers.get("user-agent", ""),
+        )
+
+    def wants(self, head: Head) -> bool:
+        """A large body is gathered only for someone known; of others it waits (see `screen`)."""
+        if head.content_length <= STRANGERS_BODY_BYTES or self._tokens is None:
+            return True
+        return self._tokens.known(_bearer(head) or "", time.time()) is not None
+
+    async def screen(self, head: Head, *, repeated: bool) -> None:
+        """Before a body is taken in: refuse whoever is nobody. Raises ProtocolError."""
+        if not head.path.startswith(STREAM_PREFIX):
+            raise ProtocolError(404, "not-found", "There is nothing at this path.")
+        if self._tokens is None or _is_open(head):
+            return
+        found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
+        if found.token is None:
+            raise missing_token()
+        await self._tokens.verify(found.token, time.time())
+
+    def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
+        self.begin(self.call(head, body, exchange))
+        return True
+
+    def _is_simple(self, headers: dict[str, str]) -> bool:
+        if "if-none-match" in headers or not self._plain_tokens_only:
+            return False
+        return self._answers.any_origin or "origin" not in headers
+
+    # -- every request -------------------------------------------------------------------------
+
+    def call(self, head: Head, body: bytes, exchange: Exchange) -> Call:
+        return Call(
+            head,
+            exchange,
+            self._request_id(head.headers),
+            time.monotonic(),
+            int(time.time() * 1000),
+            self._client(head.headers, exchange.peer),
+            body,
+        )
+
+    def begin(self, call: Call) -> None:
+        """Answer now, or see to it that somebody will."""
+        try:
+            self._begin(call)
+        except ProtocolError as error:
+            self.refuse(call, error)
+        except Exception:
+            self._fail(call)
+
+    def _begin(self, call: Call) -> None:
+        head = call.head
+        if not head.path.startswith(STREAM_PREFIX):
+            self._answers.send_reply(call, self._service_page(call))
+            return
+        if head.method == "OPTIONS":
+            call.route = replace(call.route, mode="preflight")
+            self._answers.send_reply(call, preflight())
+            return
+        found = Found(_bearer(head), head.query)
+        if self._tokens is not None and not _is_open(head):  # else its token is none of ours
+            repeated = call.repeated_authorization
+            found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
+        route = parse_route(head.method, head.path, found.query, self._serving.max_path_bytes)
+        assert route is not None
+        call.route = self._with_mode(route, call)
+        if head.content_length and head.method in ("GET", "HEAD"):
+            raise ProtocolError(400, "unexpected-body", "This method takes no body.")
+        if self._tokens is None or _is_open(head):
+            self._enter(call, ANYONE, found.token)
+            return
+        if found.token is None:
+            raise missing_token()
+        principal = self._tokens.known(found.token, time.time())
+        if principal is not None:
+            self._enter(call, principal, found.token)
+        else:
+            self._spawn(call, self._verify(call, self._tokens, found.token))
+
+    async def _verify(self, call: Call, tokens: Tokens, token: str) -> None:
+        self._enter(call, await tokens.verify(token, time.time()), token)
+
+    def _enter(self, call: Call, principal: Principal, token: str | None) -> None:
+        """Who it is, is known; whether they may, and then do it."""
+        call.principal = principal
+        if self._config.upstream.forward_token and token is not None:
+            call.token = token
+        self._authorise(call)
+        wait = self._rates.take(principal.subject, time.time())
+        if wait:
+            seconds = (("Retry-After", str(max(1, int(wait + 0.999)))),)
+            raise ProtocolError(429, "too-many-requests", "Slow down.", seconds)
+        match call.route.mode:
+            case "catch-up":
+                self._catch_up(call)
+            case "long-poll":
+                self._hubs.long_poll(call)
+            case "sse":
+                self._hubs.sse(call)
+            case "head" | "now" | "other":
+                self._spawn(call, self._passes.look(call))
+            case _:
+                self._spawn(call, self._passes.write(call), carry_through=True)
+
+    def _authorise(self, call: Call) -> None:
+        route, scopes = call.route, call.principal.scopes
+        if _is_open(call.head):
+            call.token = _bearer(call.head) if call.head.method == "POST" else None
+            return
+        action = cast(Action, route.action)
+        if not scopes.allows(action, route.stream):
+            raise missing_scope(action, route.stream)
+        source = call.head.headers.get("stream-forked-from")
+        if route.mode == "create" and source is not None:
+            name = self._fork_source(source)
+            if not scopes.allows("read", name):
+                raise missing_scope("read", name)
+            call.fork_source = stream_url(name)
+
+    def _fork_source(self, source: str) -> str:
+        """A fork copies its source: only who may read that may make one (DS 4.2)."""
+        if not source.startswith(STREAM_PREFIX):
+            raise ProtocolError(
+                400, "invalid-fork-source", f"Stream-Forked-From is a path under {STREAM_PREFIX}."
+            )
+        return stream_name(source[len(STREAM_PREFIX) :], self._serving.max_path_bytes)
+
+    @staticmethod
+    def _with_mode(route: Route, call: Call) -> Route:
+        if route.mode == "append" and not call.body:
+            if is_true(call.head.headers.get("stream-closed")):
+                return replace(route, mode="close")
+        return route
+
+    # -- catch-up reads ------------------------------------------------------------------------
+
+    def _catch_up(self, call: Call) -> None:
+        entry = self._chunks.fresh(call.stream, call.read.offset)
+        if entry is not None:
+            form = self._ready_form(entry, call.head.headers.get("accept-encoding"))
+            if form is not None:
+                call.verdict, call.cache_status = "hit", "weir; hit"
+                self._answers.send_chunk(call, entry, form)
+                return
+        self._spawn(call, self._read(call))
+
+    async def _read(self, call: Call) -> None:
+        try:
+            got = await self._chunks.get(call.stream, call.route.path, call.read.offset, call.asker)
+        except TooLarge:
+            await self._passes.stream(call)
+            return
+        call.note(got)
+        entry = got.outcome
+        if isinstance(entry, Reply):
+            self._answers.send_reply(call, entry, error="upstream-refused")
+            return
+        encoding = self._encoding_for(entry, call.head.headers.get("accept-encoding"))
+        if encoding and entry.form(encoding) is None:
+            await self._compress(entry, encoding)
+        form = entry.form(encoding) or entry.form()
+        assert form is not None
+        self._answers.send_chunk(call, entry, form)
+
+    def _ready_form(self, entry: Entry, accept: str | None) -> Form | None:
+        return entry.form(self._encoding_for(entry, accept))
+
+    def _encoding_for(self, entry: Entry, accept: str | None) -> str:
+        if accept is None or not self._config.cache.compress or not self._squeezes(entry):
+            return ""
+        return choose(accept)
+
+    def _squeezes(self, entry: Entry) -> bool:
+        large = len(entry.body) >= self._config.cache.compress_min_bytes
+        return large and compressible(entry.content_type)
+
+    async def _compress(self, entry: Entry, encoding: str) -> None:
+        """Once per entry and encoding; large bodies off the loop."""
+        if len(entry.body) <= INLINE_COMPRESS_BYTES:
+            self._add_form(entry, encoding, compress(entry.body, encoding))
+            return
+        key = (id(entry), encoding)
+        task = self._compressing.get(key)
+        if task is None:
+            task = asyncio.create_task(self._compress_aside(entry, encoding), name="compress")
+            self._compressing[key] = task
+            task.add_done_callback(lambda _: self._compressing.pop(key, None))
+        await asyncio.shield(task)
+
+    async def _compress_aside(self, entry: Entry, encoding: str) -> None:
+        body = await asyncio.to_thread(compress, entry.body, encoding)
+        self._add_form(entry, encoding, body)
+
+    def _add_form(self, entry: Entry, encoding: str, body: bytes) -> None:
+        plain = entry.form()
+        assert plain is not None
+        if len(body) < len(entry.body):
+            entry.forms[encoding] = Form(encoding, body, entry.etag_of(encoding))
+        else:
+            entry.forms[encoding] = plain
+        self._chunks.recount(entry)
+
+    # -- pages ---------------------------------------------------------------------------------
+
+    def _service_page(self, call: Call) -> Reply:
+        call.route = replace(call.route, mode="service")
+        page = (call.head.method, call.head.path)
+        if page in (("GET", "/healthz"), ("HEAD", "/healthz")):
+            return Reply(200, (_TEXT, NO_STORE), b"ok")
+        if page in (("GET", "/readyz"), ("HEAD", "/readyz")):
+            if self.ready and (self._tokens is None or self._tokens.ready):
+                return Reply(200, (_TEXT, NO_STORE), b"ready")
+            return problem(503, "not-ready", "The gateway is starting, stopping or without keys.")
+        return problem(404, "not-found", "There is nothing at this path.")
+
+    # -- pieces --------------------------------------------------------------------------------
+
+    def _request_id(self, headers: dict[str, str]) -> str:
+        given = headers.get("x-request-id")
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given
+        return f"{self._id_prefix}{next(self._ids):x}"
+
+    def _client(self, headers: dict[str, str], peer: str) -> str:
+        """The address that the outermost trusted proxy saw; who came past them is our peer."""
+        hops = self._serving.trusted_hops
+        if not hops or "x-forwarded-for" not in headers:
+            return peer
+        addresses = headers["x-forwarded-for"].split(",")
+        return addresses[-hops].strip()[:45] if len(addresses) >= hops else peer
+
+    def refuse(self, call: Call, error: ProtocolError) -> None:
+        call.verdict = "refused"
+        if isinstance(error, AuthError):
+            self._metrics.count("token_failures", reason=error.reason)
+        self._answers.send_reply(call, replies.problem_of(error), error=error.code)
+
+    def _spawn(
+        self, call: Call, work: Coroutine[Any, Any, None], *, carry_through: bool = False
+    ) -> None:
+        task = self._tasks.start(self._guarded(call, work), f"{call.route.mode} request")
+        task.add_done_callback(lambda _: work.close())  # in case it never began
+        if carry_through:
+            call.exchange.when_gone(lambda: self._passes.abandoned(call))
+        else:
+            call.exchange.when_gone(lambda: self._abandon(call, task))
+
+    def _abandon(self, call: Call, task: "asyncio.Task[None]") -> None:
+        task.cancel()
+        self._passes.abandoned(call)
+
+    async def _guarded(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except UpstreamError as error:
+            call.verdict = "error"
+            self._answers.send_reply(call, replies.problem_of(error), error=error.code)
+        except ProtocolError as error:
+            self.refuse(call, error)
+        except ConnectionError:
+            self._passes.abandoned(call)
+        except Exception:
+            self._fail(call)
+
+    def _fail(self, call: Call) -> None:
+        log.exception("a request failed")
+        call.verdict = "error"
+        reply = problem(500, "internal-error", "The gateway made a mistake; see its log.")
+        self._answers.send_reply(call, reply, error="internal-error")
+
+    async def settle(self, seconds: float) -> None:
+        """Let what has begun come to its end; cut the rest."""
+        await self._tasks.wait(seconds)
+        await self._tasks.cancel()

@@ -1,0 +1,155 @@
+"""A stored chunk: what the origin said, and the forms in which it is sent, each made once.
+
+A form is one content encoding. Its head is kept without Age, Date and request id; the first two
+change once a second, so the bytes up to the request id are kept for that second as well.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from gateway.rules.freshness import Policy
+from protocol.media import media_type, text_like
+from protocol.names import DEFAULT_CONTENT_TYPE
+from protocol.sse import base64_event, complete_utf8, data_event
+
+OVERHEAD_BYTES = 2048  # of an entry with its heads, beside its body
+
+
+@dataclass(slots=True)
+class Form:
+    """The bytes of one encoding."""
+
+    encoding: str
+    body: bytes
+    etag: str
+    head: bytes = b""  # up to the lines that change
+    head_second: bytes = b""
+    second: int = -1
+    log: bytes = b""  # its part of a log line
+
+
+class Kept:
+    """An entry's place in the store, empty once it has left. Whoever remembers this instead of the
+    entry neither serves what was purged nor holds bytes that were evicted."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: "Entry") -> None:
+        self.entry: Entry | None = entry
+
+
+@dataclass(slots=True)
+class Entry:
+    stream: str
+    offset: str
+    content_type: str
+    next_offset: str
+    up_to_date: bool
+    closed: bool
+    origin_etag: str
+    incarnation: str
+    body: bytes
+    immutable: bool
+    stored_at: float
+    fresh_until: float
+    stale_until: float
+    error_until: float
+    public: bool = False
+    no_store: bool = False  # the origin's word for live answers
+    kept: Kept | None = field(default=None, repr=False)  # while it is in the store
+    forms: dict[str, Form] = field(default_factory=dict)
+    _event: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        forms = sum(len(form.body) for form in self.forms.values() if form.encoding)
+        event = 0 if self._event is None else len(self._event)
+        return OVERHEAD_BYTES + len(self.body) + forms + event
+
+    @property
+    def is_text(self) -> bool:
+        return text_like(self.content_type)
+
+    @property
+    def is_empty(self) -> bool:
+        """No messages, in the way its content type writes that."""
+        return not self.body or (self.body == b"[]" and self.is_json)
+
+    @property
+    def is_json(self) -> bool:
+        return media_type(self.content_type) == "application/json"
+
+    @property
+    def ends_within_character(self) -> bool:
+        return self.is_text and not self.is_json and complete_utf8(self.body) != len(self.body)
+
+    def form(self, encoding: str = "") -> Form | None:
+        found = self.forms.get(encoding)
+        if found is None and not encoding:
+            found = self.forms[""] = Form("", self.body, self.etag_of(""))
+        return found
+
+    def etag_of(self, encoding: str) -> str:
+        """Ours, from the content: origins reuse theirs across incarnations, ranges and forms."""
+        suffix = f"-{encoding}" if encoding else ""
+        identity = self.forms.get("")
+        if identity is not None:
+            return f'{identity.etag[:-1]}{suffix}"'
+        digest = blake2b(self.body, digest_size=16)
+        facts = (self.incarnation, self.origin_etag, self.content_type, self.offset)
+        flags = (self.next_offset, str(self.up_to_date), str(self.closed))
+        digest.update("\0".join(("", *facts, *flags)).encode())
+        return f'"{digest.hexdigest()}{suffix}"'
+
+    def event(self) -> bytes:
+        """The body as an SSE data event."""
+        if self._event is None:
+            encode = data_event if self.is_text else base64_event
+            self._event = encode(self.body)
+        return self._event
+
+
+def make_entry(
+    stream: str,
+    offset: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    policy: Policy,
+    now: float,
+    public: bool,
+) -> Entry:
+    """From an answer of the origin that has a `stream-next-offset`."""
+    etag = headers.get("etag", "")
+    fresh_until = now + policy.fresh_s
+    return Entry(
+        stream,
+        offset,
+        headers.get("content-type", DEFAULT_CONTENT_TYPE),
+        headers["stream-next-offset"],
+        is_true(headers, "stream-up-to-date"),
+        is_true(headers, "stream-closed"),
+        etag,
+        incarnation_of(etag),
+        body,
+        policy.immutable,
+        now,
+        fresh_until,
+        fresh_until + policy.stale_s,
+        fresh_until + policy.stale_error_s,
+        public,
+        no_store="no-store" in headers.get("cache-control", ""),
+    )
+
+
+def is_true(headers: Mapping[str, str], name: str) -> bool:
+    return headers.get(name, "").strip().lower() == "true"
+
+
+def incarnation_of(etag: str) -> str:
+    """The part that our origin puts first; other origins' tags say nothing of this kind."""
+    opaque = etag.removeprefix("W/").strip('"')
+    first, _, rest = opaque.partition(":")
+    hexadecimal = len(first) == 16 and all(c in "0123456789abcdef" for c in first)
+    return first if hexadecimal and rest else ""

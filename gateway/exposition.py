@@ -1,0 +1,55 @@
+"""The metrics of several workers as one Prometheus text (pure).
+
+Every sample gets a label that names its worker; HELP and TYPE are said once a family, and all
+samples of a family stand together, as the format demands.
+"""
+
+from collections.abc import Mapping
+
+NAMES = ("HELP", "TYPE")
+
+
+def merge_metrics(texts: Mapping[int, str]) -> str:
+    """`texts` is what each worker exposes, by its number."""
+    families: dict[str, _Family] = {}
+    for worker, text in texts.items():
+        _collect(families, worker, text)
+    return "".join(
+        line + "\n"
+        for family in families.values()
+        for line in (*family.about.values(), *family.samples)
+    )
+
+
+def gauge_text(name: str, about: str, value: float) -> str:
+    return f"# HELP {name} {about}\n# TYPE {name} gauge\n{name} {float(value)}\n"
+
+
+class _Family:
+    __slots__ = ("about", "samples")
+
+    def __init__(self) -> None:
+        self.about: dict[str, str] = {}
+        self.samples: list[str] = []
+
+
+def _collect(families: dict[str, _Family], worker: int, text: str) -> None:
+    family = _Family()  # samples before any name belong to nobody
+    for line in text.split("\n"):
+        if line.startswith("# "):
+            _, kind, name, *_ = [*line.split(" ", 3), "", ""]
+            if kind in NAMES:
+                family = families.setdefault(name, _Family())
+                family.about.setdefault(kind, line)
+        elif line:
+            family.samples.append(label_sample(line, worker))
+
+
+def label_sample(line: str, worker: int) -> str:
+    """`name{a="b"} 1` as `name{worker="3",a="b"} 1`."""
+    end = next((at for at, sign in enumerate(line) if sign in "{ "), len(line))
+    name, rest = line[:end], line[end:]
+    if not rest.startswith("{"):
+        return f'{name}{{worker="{worker}"}}{rest}'
+    comma = "" if rest.startswith("{}") else ","
+    return f'{name}{{worker="{worker}"{comma}{rest[1:]}'

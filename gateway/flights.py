@@ -1,0 +1,121 @@
+"""One running fetch per key, shared by everyone who may share it.
+
+A flight departs when its upstream request leaves. Who boarded before that has asked before the
+origin looked, and takes whatever it brings. Who came during the flight takes a result only if it
+`settles` the question for good (a chunk that never changes); otherwise all latecomers share the
+next flight, which leaves when this one has landed. So nobody is answered from before his own
+question, and one request at a time is out for a key, whatever the crowd.
+
+A flight belongs to nobody: it is a task of its own, cancelled only when its last rider has left.
+`detach` takes the flights of a stream off the board: riders get their results, newcomers do not,
+and the result is told not to be kept (`Flight.detached`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Generic, TypeVar
+
+Result = TypeVar("Result")
+Key = tuple[str, str]  # stream, what is asked of it
+
+
+class Flight(Generic[Result]):
+    def __init__(self, key: Key, number: int, stamps: "count[int]") -> None:
+        self.key = key
+        self.number = number
+        self.departure: int | None = None  # a stamp later than all who boarded in time
+        self.detached = False
+        self.riders = 0
+        self.task: asyncio.Task[Result]
+        self._stamps = stamps
+
+    def depart(self) -> None:
+        if self.departure is None:
+            self.departure = next(self._stamps)
+
+    def answers(self, arrival: int) -> bool:
+        return self.departure is None or self.departure > arrival
+
+
+class Flights(Generic[Result]):
+    def __init__(self, settles: Callable[[Result], bool]) -> None:
+        self._open: dict[Key, Flight[Result]] = {}
+        self._settles = settles
+        self._stamps = count(1)
+        self._numbers = count(1)
+        self.started = 0
+        self.collapsed = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def is_open(self, key: Key) -> bool:
+        return key in self._open
+
+    async def join(
+        self, key: Key, fetch: Callable[[Flight[Result]], Awaitable[Result]]
+    ) -> tuple[Result, Flight[Result], bool]:
+        """The result, the flight that brought it, and whether we started that flight."""
+        arrival = next(self._stamps)
+        while True:
+            flight = self._open.get(key)
+            leads = flight is None
+            if flight is None:
+                flight = self._start(key, fetch)
+            in_time = flight.answers(arrival)
+            try:
+                result = await self._ride(flight)
+            except Exception:
+                if in_time:
+                    raise
+                continue
+            if in_time or self._settles(result):
+                self.collapsed += not leads
+                return result, flight, leads
+
+    def detach(self, stream: str) -> None:
+        for key in [key for key in self._open if key[0] == stream]:
+            self._open.pop(key).detached = True
+
+    def detach_all(self) -> None:
+        for flight in self._open.values():
+            flight.detached = True
+        self._open.clear()
+
+    def _start(
+        self, key: Key, fetch: Callable[[Flight[Result]], Awaitable[Result]]
+    ) -> Flight[Result]:
+        flight: Flight[Result] = Flight(key, next(self._numbers), self._stamps)
+
+        async def fly() -> Result:
+            try:
+                return await fetch(flight)
+            finally:
+                self._close(flight)  # before anyone can see the result: nobody boards a landed one
+
+        flight.task = asyncio.create_task(fly(), name=f"flight {key[0]} {key[1]}")
+        flight.task.add_done_callback(_forgive)
+        self._open[key] = flight
+        self.started += 1
+        return flight
+
+    async def _ride(self, flight: Flight[Result]) -> Result:
+        flight.riders += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.riders -= 1
+            if not flight.riders and not flight.task.done():
+                self._close(flight)  # first: nobody may board a dying flight
+                flight.task.cancel()
+
+    def _close(self, flight: Flight[Result]) -> None:
+        if self._open.get(flight.key) is flight:
+            del self._open[flight.key]
+
+
+def _forgive(task: "asyncio.Task[Result]") -> None:
+    """Riders have the exception; a flight that all have left need not warn."""
+    if not task.cancelled():
+        task.exception()

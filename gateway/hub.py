@@ -1,0 +1,355 @@
+"""One upstream tail per stream, whatever the number of its live readers.
+
+A hub is at a position, and while anyone needs it, one long-poll of the origin is out at that
+position. Data moves the position and goes to everyone who stands where it begins. An answer
+without data (204) or an error goes to every long-poll that waits, and is forgotten. SSE readers
+stay through both. Without readers the hub rests, and soon it is dropped.
+
+A reader who stands elsewhere is not turned away: behind the position, a catch-up read has his data;
+ahead of it (he has just written, or read past us), he waits until the hub has come there. A hub
+that stands beyond the tail (somebody made an offset up) is moved back to a reader's proven tail.
+
+The hub asks by long-poll, not by SSE: only so it gets the bytes as they are.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from gateway.calls import HUB_STATUS
+from gateway.entries import Entry, is_true, make_entry
+from gateway.readers import SseReader, Waiting
+from gateway.rules.downstream import passed_headers
+from gateway.rules.forwarding import upstream_headers
+from gateway.rules.freshness import Policy
+from gateway.rules.routes import long_poll_target
+from gateway.upstream import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
+from protocol import replies
+from protocol.cursors import next_cursor
+from protocol.errors import ProtocolError
+from protocol.replies import Reply
+
+if TYPE_CHECKING:
+    from gateway.hubs import Hubs
+
+log = logging.getLogger("weir.gateway")
+
+LINGER_SECS = 2.0  # long-polls come back within this time, and find the window still there
+TRANSIT_SECS = 0.1  # for which an answer of the origin may have been on its way to us
+FIRST_PAUSE_SECS = 0.1
+LAST_PAUSE_SECS = 2.0
+GIVE_UP_SECS = 30.0  # of an origin that fails; then SSE readers are let go
+INTERNAL_ERROR = replies.problem(500, "internal-error", "The gateway made a mistake.")
+NOT_STORED = Policy(store=False, immutable=False)
+IDLE_ANSWER_SECS = 1.0  # before an origin that answers at once without data is asked again
+
+
+class Hub:
+    """One stream's tail. All state changes are synchronous; the only task is the upstream poll."""
+
+    def __init__(self, hubs: "Hubs", stream: str, path: str, number: int) -> None:
+        self.stream = stream
+        self.path = path
+        self.number = number
+        self.position = ""
+        self.ended = False
+        self.waiting: dict[Waiting, int] = {}  # and how often we had asked when they came
+        self.readers: dict[SseReader, None] = {}
+        self._hubs = hubs
+        self._window: deque[Entry] = deque()
+        self._window_bytes = 0
+        self._incarnation = ""  # of the data that came last
+        self._asks = 0
+        self.is_listening = False  # the origin has our question, and would answer it with news
+        self._asked_at = 0.0
+        self._poll: asyncio.Task[None] | None = None
+        self._linger: asyncio.TimerHandle | None = None
+
+    # -- readers -------------------------------------------------------------------------------
+
+    @property
+    def is_resting(self) -> bool:
+        return self._poll is None
+
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.readers or self.waiting)
+
+    def entry_at(self, offset: str) -> Entry | None:
+        return next((entry for entry in self._window if entry.offset == offset), None)
+
+    def park(self, waiting: Waiting, seconds: float) -> None:
+        self.waiting[waiting] = self._asks
+        waiting.call.flight_id = f"hub-{self.number}"
+        waiting.park(seconds)
+        self.run(waiting.offset)
+
+    def attach(self, reader: SseReader) -> None:
+        self.readers[reader] = None
+        reader.call.flight_id = f"hub-{self.number}"
+        self.run(reader.offset)
+
+    def run(self, offset: str) -> None:
+        """See that a poll is out; a resting hub takes the position of whoever woke it."""
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        if self._poll is None and not self.ended:
+            if self.position != offset:
+                self.position = offset
+                self.clear_window()
+            self._poll = asyncio.create_task(self._work(), name=f"hub {self.stream}")
+
+    def retarget(self, offset: str) -> None:
+        """The position was beyond the tail; those who put it there are told so."""
+        error = ProtocolError(400, "invalid-offset", "The offset is beyond the stream's tail.")
+        self._refuse_waiting(replies.problem_of(error), error.code, beyond=offset)
+        for reader in [r for r in self.readers if r.offset > offset]:
+            reader.end("upstream-error")
+        if self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
+        self.run(offset)
+
+    def rest_if_idle(self) -> None:
+        if not self.is_wanted and self._linger is None:
+            loop = asyncio.get_running_loop()
+            self._linger = loop.call_later(LINGER_SECS, self._drop)
+
+    def _drop(self) -> None:
+        self._linger = None
+        if not self.is_wanted:
+            self.end()
+
+    def end(self) -> None:
+        """No poll any more; who wants this stream again gets a new hub."""
+        self.ended = True
+        if self._linger is not None:
+            self._linger.cancel()
+        if self._poll is not None and self._poll is not asyncio.current_task():
+            self._poll.cancel()
+        self._poll = None
+        self._hubs.forget(self)
+
+    def end_all(self, reply: Reply, error: str, reason: str) -> None:
+        """The end for everyone who is here as well."""
+        self._refuse_waiting(reply, error)
+        self._end_readers(reason)
+        self.end()
+
+    # -- the upstream tail ---------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        try:
+            await self._follow()
+        except Exception:
+            log.exception("the hub of a stream failed")
+            self.end_all(INTERNAL_ERROR, "internal-error", "upstream-error")
+
+    async def _follow(self) -> None:
+        failing_since, pause = 0.0, FIRST_PAUSE_SECS
+        while self.is_wanted and not self.ended:
+            try:
+                response = await self._ask()
+                failed = response.status >= 500 or response.status == 429
+                error = None
+            except TooLarge:
+                self._let_go()
+                return
+            except UpstreamError as caught:
+                failed, error = True, caught
+            if not failed:
+                failing_since, pause = 0.0, FIRST_PAUSE_SECS
+                await self._take(response)
+                continue
+            now = time.monotonic()
+            failing_since = failing_since or now
+            self._refuse_waiting(*_failure(error, None if error else response))
+            if now - failing_since > GIVE_UP_SECS:
+                self._end_readers("upstream-error")
+            if self.is_wanted:
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+                pause = min(2 * pause, LAST_PAUSE_SECS)
+        if not self.ended:
+            self._poll = None
+            self.rest_if_idle()
+
+    async def _ask(self) -> UpstreamResponse:
+        hubs = self._hubs
+        headers = upstream_headers({}, request_id=f"hub-{self.number}", token=self._token())
+        request = UpstreamRequest("GET", long_poll_target(self.path, self.position), headers)
+        hubs.streams.get(self.stream).touched_at = time.time()
+        self._asks += 1
+        self._asked_at = time.monotonic()
+        try:
+            return await hubs.upstream.fetch(
+                request, live=True, max_bytes=hubs.max_batch_bytes, on_departure=self._depart
+            )
+        finally:
+            self.is_listening = False
+
+    def _depart(self) -> None:
+        self.is_listening = True
+
+    def _token(self) -> str | None:
+        """Only where the configuration forwards tokens: that of somebody who is here."""
+        anyone = next(iter(self.readers), None) or next(iter(self.waiting), None)
+        return None if anyone is None else anyone.call.token
+
+    async def _take(self, response: UpstreamResponse) -> None:
+        headers = response.headers
+        next_offset = headers.get("stream-next-offset", "")
+        closed = is_true(headers, "stream-closed")
+        if response.status == 200 and next_offset:
+            await self._move(self._entry(response))
+        elif response.status == 204:
+            self._nothing_new(next_offset or self.position, closed)
+            if self.is_wanted and time.monotonic() - self._asked_at < FIRST_PAUSE_SECS:
+                await asyncio.sleep(FIRST_PAUSE_SECS)  # an origin that does not wait
+        elif response.status in (404, 410):
+            self.end_all(_as_reply(response), "not-found", "deleted")
+            self._hubs.gone(self.stream)
+        else:
+            self._refuse_waiting(_as_reply(response), "upstream-refused", at=self.position)
+            self._leave_place()
+
+    def _let_go(self) -> None:
+        """What comes next is too large to be kept: each who waits for it gets it by himself."""
+        for waiting in [w for w in self.waiting if w.offset == self.position]:
+            del self.waiting[waiting]
+            waiting.release()
+            self._hubs.too_large(waiting.call)
+        self._leave_place()
+
+    def _leave_place(self) -> None:
+        """Nothing is to be had where we stand; who stands elsewhere begins anew."""
+        for reader in [r for r in self.readers if r.offset == self.position]:
+            reader.end("upstream-error")
+        self.end()
+        self._call_stragglers(everyone=True)
+
+    def _entry(self, response: UpstreamResponse) -> Entry:
+        """Not to be stored: what a long-poll brings need not end where a chunk does."""
+        return make_entry(
+            self.stream,
+            self.position,
+            response.headers,
+            response.body,
+            policy=NOT_STORED,
+            now=time.time(),
+            public=self._hubs.is_public(self.stream),
+        )
+
+    async def _move(self, entry: Entry) -> None:
+        """Data: to everyone who stands where it begins, in one go."""
+        before = self.position
+        self.position = entry.next_offset
+        self._notice(entry.incarnation)
+        self._keep(entry)
+        delivery = self._hubs.delivery(entry, next_cursor(time.time(), None, b""))
+        arrived = [w for w in self.waiting if w.offset == before]
+        for waiting in arrived:
+            del self.waiting[waiting]
+            waiting.deliver(delivery)
+        delivery.settle_soon()
+        riding = [r for r in self.readers if r.offset == before]
+        for reader in riding:
+            reader.show(delivery)
+        self._hubs.deliveries += len(arrived) + len(riding)
+        if entry.closed:
+            self._finish(entry.next_offset)
+            return
+        self._call_stragglers()
+        if entry.next_offset == before or entry.is_empty:  # an origin that does not wait
+            await asyncio.sleep(IDLE_ANSWER_SECS if self.readers else 0)
+
+    def _notice(self, incarnation: str) -> None:
+        """A stream that was made anew behind our back; readers notice for themselves."""
+        if incarnation and self._incarnation and incarnation != self._incarnation:
+            self.clear_window()
+            self._hubs.renewed(self.stream)
+        self._incarnation = incarnation or self._incarnation
+
+    def _finish(self, tail: str) -> None:
+        """The stream is closed and everything is sent."""
+        for waiting in [w for w in self.waiting if w.offset == tail]:
+            del self.waiting[waiting]
+            waiting.nothing_new(tail, closed=True)
+        for reader in [r for r in self.readers if r.offset == tail]:
+            reader.end("closed")
+        self._call_stragglers(everyone=True)
+        self.end()
+
+    def _nothing_new(self, tail: str, closed: bool) -> None:
+        here = [w for w in self.waiting if w.offset == self.position]
+        for waiting in [w for w in here if closed or self._may_tell(w)]:
+            del self.waiting[waiting]
+            waiting.nothing_new(tail, closed=closed)
+        if not closed:
+            return
+        ended = Entry(self.stream, tail, "", tail, True, True, "", "", b"", True, 0, 0, 0, 0)
+        delivery = self._hubs.delivery(ended)
+        for reader in [r for r in self.readers if r.offset == self.position]:
+            reader.show(delivery)
+        self._finish(tail)
+
+    def _may_tell(self, waiting: Waiting) -> bool:
+        """Whether "nothing new" is from after his question. It is if he came before we asked, or
+        so long ago that the answer was not under way; who has just come waits for the next one."""
+        return self.waiting[waiting] < self._asks or waiting.has_waited(TRANSIT_SECS)
+
+    def _call_stragglers(self, everyone: bool = False) -> None:
+        """Those the data went past without beginning at their place look for it themselves."""
+        for waiting in [w for w in self.waiting if everyone or w.offset < self.position]:
+            del self.waiting[waiting]
+            self._hubs.place(waiting)
+        for reader in [r for r in self.readers if everyone or r.offset < self.position]:
+            del self.readers[reader]
+            self._hubs.follow(reader)
+
+    def _refuse_waiting(
+        self, reply: Reply, error: str, *, at: str | None = None, beyond: str | None = None
+    ) -> None:
+        for waiting in list(self.waiting):
+            if at is not None and waiting.offset != at:
+                continue
+            if beyond is not None and waiting.offset <= beyond:
+                continue
+            del self.waiting[waiting]
+            waiting.call.verdict = "error" if reply.status >= 500 else "hub"
+            waiting.call.role = "hub"
+            waiting.call.cache_status = HUB_STATUS
+            waiting.refuse(reply, error)
+
+    def _end_readers(self, reason: str) -> None:
+        for reader in list(self.readers):
+            reader.end(reason)
+
+    # -- the window ----------------------------------------------------------------------------
+
+    def _keep(self, entry: Entry) -> None:
+        if entry.is_empty:
+            return
+        self._window.append(entry)
+        self._window_bytes += len(entry.body)
+        while self._window_bytes > self._hubs.window_bytes and len(self._window) > 1:
+            self._window_bytes -= len(self._window.popleft().body)
+
+    def clear_window(self) -> None:
+        self._window.clear()
+        self._window_bytes = 0
+
+
+def _as_reply(response: UpstreamResponse) -> Reply:
+    headers = passed_headers(response.status, tuple(response.headers.items()), public=False)
+    return Reply(response.status, headers, response.body)
+
+
+def _failure(error: UpstreamError | None, response: UpstreamResponse | None) -> tuple[Reply, str]:
+    if error is not None:
+        return replies.problem_of(error), error.code
+    assert response is not None
+    return _as_reply(response), "upstream-error"

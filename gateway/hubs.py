@@ -1,0 +1,369 @@
+"""The way of each live reader to the hub of its stream, and the life of all hubs of a process.
+
+A reader who stands where its hub is waits there. Anyone else is looked after by a task until he
+does: a catch-up read finds his data, or shows that there is none yet.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from gateway.answers import CLIENT_LEFT, Answers
+from gateway.calls import PASS_STATUS, Call
+from gateway.chunks import Asker, Chunks
+from gateway.config import GatewayConfig
+from gateway.entries import Entry
+from gateway.hub import INTERNAL_ERROR, Hub
+from gateway.limits import LiveSlots
+from gateway.readers import Delivery, SseReader, Waiting
+from gateway.streams import Streams
+from gateway.tasks import Tasks
+from gateway.upstream import TooLarge, Upstream
+from protocol import replies
+from protocol.cursors import next_cursor
+from protocol.errors import ProtocolError
+from protocol.offsets import NOW
+from protocol.replies import RETRY_AFTER, Reply
+
+log = logging.getLogger("weir.gateway")
+
+LOOKS = 3  # catch-up reads for a reader who finds no place at the hub
+
+
+class Hubs:
+    """All hubs of a process, and the way of each live reader to its hub."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        upstream: Upstream,
+        chunks: Chunks,
+        streams: Streams,
+        answers: Answers,
+        is_public: Callable[[str], bool],
+    ) -> None:
+        serving = config.gateway
+        self.upstream = upstream
+        self.streams = streams
+        self.is_public = is_public
+        self.max_batch_bytes = config.cache.max_object_bytes
+        self.window_bytes = config.cache.hub_window_bytes
+        self.gone: Callable[[str], None] = lambda stream: None  # the origin says 404
+        self.too_large: Callable[[Call], None] = lambda call: None  # streams it past us
+        self.renewed = chunks.doubt  # what is stored is of another stream of that name
+        self.deliveries = 0
+        self._serving = serving
+        self._chunks = chunks
+        self._answers = answers
+        self._cursor_key = config.cache.cursor_key.encode()
+        self._slots = LiveSlots(serving.max_live_readers, serving.max_live_readers_per_subject)
+        self._hubs: dict[str, Hub] = {}
+        self._tasks = Tasks()
+        self._replays: dict[SseReader, asyncio.Task[None]] = {}
+        self._counter = 0
+        self.draining = False
+
+    def __len__(self) -> int:
+        return len(self._hubs)
+
+    @property
+    def reader_count(self) -> int:
+        return sum(len(hub.readers) + len(hub.waiting) for hub in self._hubs.values())
+
+    # -- arrivals ------------------------------------------------------------------------------
+
+    def long_poll(self, call: Call) -> None:
+        self._admit(call)
+        if call.read.offset == NOW:
+            self._spawn(self._poll_from_now(call), call, f"resolve {call.stream}")
+            return
+        self.place(self._waiting(call, call.read.offset))
+
+    def sse(self, call: Call) -> None:
+        self._admit(call)
+        left = call.principal.expires_at - time.time()
+        reader = SseReader(
+            call, call.read.offset, self._answers, self._serving, left, self._reader_left
+        )
+        self.follow(reader)
+
+    def place(self, waiting: Waiting) -> None:
+        """Park a long-poll at its hub, or find its data."""
+        call, offset = waiting.call, waiting.offset
+        stored = self._chunks.fresh(call.stream, offset)
+        if stored is not None and not stored.is_empty:
+            call.verdict, call.cache_status = "hit", "weir; hit"
+            waiting.give(stored)
+            return
+        if self.draining:
+            waiting.nothing_new(offset, closed=False)
+            return
+        if not self._park(waiting):
+            self._spawn(self._look(waiting), call, f"look {call.stream}")
+
+    def _park(self, waiting: Waiting) -> bool:
+        hub = self._hub(waiting.call)
+        if entry := hub.entry_at(waiting.offset):
+            waiting.replay(entry)
+            hub.rest_if_idle()
+            return True
+        if hub.is_resting or hub.position == waiting.offset:
+            hub.park(waiting, self._serving.long_poll_timeout_secs)
+            self._touch(waiting.call)
+            return True
+        return False
+
+    async def _look(self, waiting: Waiting) -> None:
+        """Ask the origin what there is at an offset where the hub is not."""
+        call, offset = waiting.call, waiting.offset
+        for _ in range(LOOKS):
+            got = await self._chunks.get(call.stream, call.route.path, offset, call.asker)
+            if call.done:  # its time was up meanwhile, and its connection may carry another
+                return
+            call.note(got)
+            entry = got.outcome
+            if isinstance(entry, Reply):
+                waiting.refuse(entry, "upstream-refused")
+            elif not entry.is_empty:
+                waiting.give(entry)
+            elif entry.closed:
+                waiting.nothing_new(entry.next_offset, closed=True)
+            elif self.draining:
+                waiting.nothing_new(offset, closed=False)
+            elif self._park(waiting):
+                pass
+            elif offset > self._hub(call).position:
+                self._hub(call).park(waiting, self._serving.long_poll_timeout_secs)
+            else:
+                continue
+            return
+        hub = self._hub(call)
+        hub.retarget(offset)
+        hub.park(waiting, self._serving.long_poll_timeout_secs)
+
+    async def _poll_from_now(self, call: Call) -> None:
+        got = await self._chunks.tail(call.stream, call.route.path, call.asker)
+        call.note(got)
+        entry = got.outcome
+        if isinstance(entry, Reply):
+            self._answers.send_reply(call, entry, error="upstream-refused")
+            return
+        waiting = self._waiting(call, entry.next_offset)
+        if entry.closed:
+            waiting.nothing_new(entry.next_offset, closed=True)
+        else:
+            self.place(waiting)
+
+    def follow(self, reader: SseReader) -> None:
+        self._spawn(self._replay(reader), reader.call, f"replay {reader.call.stream}", reader)
+
+    async def _replay(self, reader: SseReader) -> None:
+        """Send what there is up to the tail, then ride the hub."""
+        call = reader.call
+        stuck = 0
+        while reader.is_open:
+            before = reader.offset
+            got = await self._chunks.get(call.stream, call.route.path, reader.offset, call.asker)
+            if not reader.is_open or reader.end_if_due():
+                return
+            call.note(got)
+            entry = got.outcome
+            if isinstance(entry, Reply):
+                self._refuse_reader(reader, entry)
+                return
+            if not reader.has_begun:
+                call.cache_status = call.cache_status or PASS_STATUS
+                reader.begin(entry.content_type, self._cursor_of(call, entry))
+                reader.show(self.delivery(entry))
+            elif not entry.is_empty or entry.closed or not entry.up_to_date:
+                reader.show(self.delivery(entry))
+            else:
+                stuck += 1
+            self._chunks.recount(entry)
+            if entry.closed:
+                reader.end("closed")
+                return
+            if reader.offset == before and not entry.up_to_date:  # this leads nowhere, for ever
+                reader.end("upstream-error")
+                return
+            await call.exchange.drain()
+            if reader.end_if_due():
+                return
+            if self.draining:
+                reader.end("drained")
+                return
+            if entry.up_to_date and self._attach(reader, retarget=stuck >= LOOKS):
+                return
+
+    def _refuse_reader(self, reader: SseReader, reply: Reply) -> None:
+        if reader.has_begun:
+            reader.end("deleted" if reply.status in (404, 410) else "upstream-error")
+        else:
+            reader.refuse(reply, "upstream-refused")
+
+    def _attach(self, reader: SseReader, *, retarget: bool) -> bool:
+        hub = self._hub(reader.call)
+        while reader.is_open and (entry := hub.entry_at(reader.offset)):
+            reader.show(self.delivery(entry))
+        if not reader.is_open:
+            hub.rest_if_idle()
+            return True
+        reader.call.role = "hub"
+        if hub.is_resting or reader.offset >= hub.position:
+            hub.attach(reader)
+            return True
+        if retarget:
+            hub.retarget(reader.offset)
+            hub.attach(reader)
+            return True
+        return False
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def end_stream(self, stream: str) -> None:
+        """The stream was deleted or made anew."""
+        for reader in [r for r in self._replays if r.call.stream == stream and r.has_begun]:
+            reader.end("deleted")
+        hub = self._hubs.get(stream)
+        if hub is None:
+            return
+        hub.end_all(replies.not_found(), "not-found", "deleted")
+
+    def drain(self) -> None:
+        """Every reader gets a clean end, now."""
+        self.draining = True
+        for hub in list(self._hubs.values()):
+            for waiting in list(hub.waiting):
+                del hub.waiting[waiting]
+                waiting.nothing_new(waiting.offset, closed=False)
+            for reader in list(hub.readers):
+                reader.end("drained")
+            hub.end()
+
+    async def settle(self, seconds: float) -> None:
+        """Let those who are on their way to a hub have their answer; cut the rest."""
+        await self._tasks.wait(seconds)
+        for reader in list(self._replays):
+            reader.drop("drained")
+        await self._tasks.cancel()
+
+    def clear_windows(self) -> None:
+        for hub in self._hubs.values():
+            hub.clear_window()
+
+    def followed_to(self, stream: str) -> str | None:
+        """The tail, as far as a hub that is waiting for more can know."""
+        hub = self._hubs.get(stream)
+        return hub.position if hub is not None and hub.is_listening else None
+
+    def delivery(self, entry: Entry, interval: int = 0) -> Delivery:
+        return Delivery(entry, self._answers, interval=interval)
+
+    def forget(self, hub: Hub) -> None:
+        if self._hubs.get(hub.stream) is hub:
+            del self._hubs[hub.stream]
+
+    def _hub(self, call: Call) -> Hub:
+        hub = self._hubs.get(call.stream)
+        if hub is None:
+            self._counter += 1
+            hub = Hub(self, call.stream, call.route.path, self._counter)
+            self._hubs[call.stream] = hub
+        return hub
+
+    def _waiting(self, call: Call, offset: str) -> Waiting:
+        return Waiting(call, offset, self._answers, self._cursor, self._waiting_left)
+
+    def _waiting_left(self, waiting: Waiting) -> None:
+        hub = self._hubs.get(waiting.call.stream)
+        if hub is not None and waiting in hub.waiting:
+            del hub.waiting[waiting]
+            hub.rest_if_idle()
+
+    def _reader_left(self, reader: SseReader) -> None:
+        replay = self._replays.get(reader)
+        if replay is not None and replay is not asyncio.current_task():
+            replay.cancel()
+        hub = self._hubs.get(reader.call.stream)
+        if hub is not None and reader in hub.readers:
+            del hub.readers[reader]
+            hub.rest_if_idle()
+
+    def _admit(self, call: Call) -> None:
+        subject = call.principal.subject
+        refusal = self._slots.take(subject)
+        if refusal is not None:
+            status = 503 if refusal == "too-many-readers" else 429
+            raise ProtocolError(status, refusal, "Too many live readers.", RETRY_AFTER)
+        call.on_finish = lambda: self._slots.release(subject)
+
+    def _touch(self, call: Call) -> None:
+        if self.streams.needs_touch(call.stream, time.time()):
+            self._spawn(self._renew(call.stream, call.route.path), None, f"touch {call.stream}")
+
+    async def _renew(self, stream: str, path: str) -> None:
+        await self._chunks.tail(stream, path, Asker("touch"))
+
+    def _cursor(self, stream: str, incarnation: str, offset: str, asked: str | None) -> int:
+        key = b"\0".join((self._cursor_key, stream.encode(), incarnation.encode(), offset.encode()))
+        return next_cursor(time.time(), asked, key)
+
+    def _cursor_of(self, call: Call, entry: Entry) -> int:
+        return self._cursor(call.stream, entry.incarnation, entry.offset, call.read.cursor)
+
+    def _spawn(
+        self,
+        work: Coroutine[Any, Any, None],
+        call: Call | None,
+        name: str,
+        reader: SseReader | None = None,
+    ) -> None:
+        """Every task is owned here; what goes wrong in it becomes an answer."""
+        task = self._tasks.start(self._guarded(work, call, reader), name)
+        task.add_done_callback(lambda _: work.close())  # in case it never began
+        if reader is not None:
+            self._replays[reader] = task
+            task.add_done_callback(lambda _: self._replay_ended(reader, task))
+        elif call is not None:
+            call.exchange.when_gone(lambda: self._abandoned(call, task))
+
+    def _replay_ended(self, reader: SseReader, task: "asyncio.Task[None]") -> None:
+        if self._replays.get(reader) is task:  # it may have begun another one
+            del self._replays[reader]
+
+    def _abandoned(self, call: Call, task: "asyncio.Task[None]") -> None:
+        task.cancel()
+        self._answers.finish(call, CLIENT_LEFT, 0, ended="client-left")
+
+    async def _guarded(
+        self, work: Coroutine[Any, Any, None], call: Call | None, reader: SseReader | None
+    ) -> None:
+        try:
+            await work
+        except TooLarge as error:
+            if reader is not None:
+                self._refuse_reader(reader, replies.problem_of(error))
+            elif call is not None and not call.done:
+                self.too_large(call)
+        except ProtocolError as error:
+            self._failed(call, reader, replies.problem_of(error), error.code)
+        except ConnectionError:
+            pass  # the client left; its connection has told the reader
+        except Exception:
+            log.exception("a live read failed")
+            self._failed(call, reader, INTERNAL_ERROR, "internal-error")
+
+    def _failed(
+        self, call: Call | None, reader: SseReader | None, reply: Reply, error: str
+    ) -> None:
+        if call is None:
+            return
+        call.verdict = "error"
+        if reader is None:
+            self._answers.send_reply(call, reply, error=error)
+        elif reader.has_begun:
+            reader.end("upstream-error")
+        else:
+            reader.refuse(reply, error)

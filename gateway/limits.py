@@ -1,0 +1,108 @@
+"""Limits of one subject: requests a second, and live readers at a time. No clock, no I/O.
+
+Memory is bounded, and the bound must not be a way around the limit: whoever brings many subjects
+could otherwise push a limited one out and have it begin afresh. So only a subject whose bucket is
+full again is forgotten, which changes nothing for it. While there is no such one, newcomers share
+one bucket, and a newcomer's own bucket never begins fuller than the shared one.
+"""
+
+from collections import OrderedDict
+from itertools import islice
+
+MAX_SUBJECTS = 100_000
+LOOKS = 8  # at remembered subjects, for one that may be forgotten
+WHOLE = 1 - 1e-6  # a request's worth of tokens, in spite of rounding
+
+TOO_MANY_READERS = "too-many-readers"
+TOO_MANY_OF_SUBJECT = "too-many-readers-of-subject"
+
+
+class _Bucket:
+    __slots__ = ("at", "tokens")
+
+    def __init__(self, tokens: float, at: float) -> None:
+        self.tokens = tokens
+        self.at = at
+
+
+class RateLimits:
+    """A token bucket for each subject; a rate of 0 means no limit."""
+
+    def __init__(
+        self, requests_per_second: float, burst: int, *, max_subjects: int = MAX_SUBJECTS
+    ) -> None:
+        self._rate = requests_per_second
+        self._burst = float(max(1, burst))
+        self._max_subjects = max_subjects
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()  # the longest unused first
+        self._shared = _Bucket(self._burst, 0.0)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, subject: str, now: float) -> float:
+        """0.0 when one more request is allowed, else the seconds to wait for it."""
+        if not self._rate:
+            return 0.0
+        bucket = self._buckets.get(subject)
+        if bucket is None:
+            bucket = self._admit(subject, now)
+        else:
+            self._buckets.move_to_end(subject)
+        self._fill(bucket, now)
+        if bucket.tokens < WHOLE:
+            return (1 - bucket.tokens) / self._rate
+        bucket.tokens -= 1
+        return 0.0
+
+    def _fill(self, bucket: _Bucket, now: float) -> None:
+        if now > bucket.at:  # a clock that was set back gives nothing and takes nothing
+            tokens = bucket.tokens + (now - bucket.at) * self._rate
+            bucket.tokens = tokens if tokens < self._burst else self._burst
+        bucket.at = now
+
+    def _admit(self, subject: str, now: float) -> _Bucket:
+        self._fill(self._shared, now)
+        if len(self._buckets) >= self._max_subjects and not self._forget_one(now):
+            return self._shared
+        bucket = self._buckets[subject] = _Bucket(self._shared.tokens, now)
+        return bucket
+
+    def _forget_one(self, now: float) -> bool:
+        for subject in list(islice(self._buckets, LOOKS)):
+            bucket = self._buckets[subject]
+            self._fill(bucket, now)
+            if bucket.tokens >= self._burst:
+                del self._buckets[subject]
+                return True
+            self._buckets.move_to_end(subject)  # so that the next look is at others
+        return False
+
+
+class LiveSlots:
+    """Counts waiting readers; every `take` that is not refused needs one `release`."""
+
+    def __init__(self, max_total: int, max_per_subject: int) -> None:
+        self._max_total = max_total
+        self._max_per_subject = max_per_subject
+        self._held: dict[str, int] = {}
+        self.total = 0
+
+    def take(self, subject: str) -> str | None:
+        """None, or the code of the refusal."""
+        held = self._held.get(subject, 0)
+        if self.total >= self._max_total:
+            return TOO_MANY_READERS
+        if held >= self._max_per_subject:
+            return TOO_MANY_OF_SUBJECT
+        self._held[subject] = held + 1
+        self.total += 1
+        return None
+
+    def release(self, subject: str) -> None:
+        left = self._held[subject] - 1
+        self.total -= 1
+        if left:
+            self._held[subject] = left
+        else:
+            del self._held[subject]

@@ -1,0 +1,427 @@
+"""Live readers: a long-poll that waits for one answer, an SSE reader that stays.
+
+Neither has a task while it waits: it is an object that the hub hands entries to, and that writes to
+its connection there and then. Each watches its own clock.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.answers import CLIENT_LEFT, JOIN_BYTES, Answers
+from gateway.calls import HUB_STATUS, WINDOW_STATUS, Call
+from gateway.config import ServingConfig
+from gateway.entries import Entry
+from gateway.rules.challenges import invalid_token
+from protocol import replies
+from protocol.media import text_like
+from protocol.names import STREAM_CURSOR, STREAM_NEXT_OFFSET, STREAM_SSE_DATA_ENCODING
+from protocol.offsets import format_offset, parse_offset
+from protocol.replies import Headers, Reply
+from protocol.sse import base64_event, comment, complete_utf8, control_event, data_event
+from wire.encoding import LAST_CHUNK, frame_chunk
+
+ROTATION_JITTER = 0.1
+NO_CURSOR = -1
+# The last words to a reader whose token ended: to come back with it would be of no use. Readers
+# that do not know the event pass over it.
+TOKEN_EXPIRED = b'event: end\ndata:{"reason":"token-expired"}\n\n'
+
+
+class Delivery:
+    """One entry on its way to a crowd: what they have in common is made once.
+
+    Everyone is written to before the first log line is: the last reader waits for the first one's
+    answer, but not for his paperwork.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_answers",
+        "at",
+        "entry",
+        "frames",
+        "heads",
+        "interval",
+        "now",
+        "whole",
+    )
+
+    def __init__(self, entry: Entry, answers: Answers, *, interval: int = 0) -> None:
+        self.entry = entry
+        self.interval = interval  # of the cursors; 0 = none shall be later than it is
+        self.now = time.time()
+        self.at = asyncio.get_running_loop().time()
+        self.whole = not entry.ends_within_character
+        self.heads: dict[int, bytes] = {}
+        self.frames: dict[int, bytes] = {}
+        self._answers = answers
+        self._answered: list[Waiting] = []
+
+    def head(self, cursor: int) -> bytes:
+        """Of a long-poll's answer, up to the request id."""
+        head = self.heads.get(cursor)
+        if head is None:
+            head = self.heads[cursor] = self._answers.crowd_head(self.entry, cursor, HUB_STATUS)
+        return head
+
+    def answered(self, waiting: "Waiting") -> None:
+        waiting.call.done = True
+        self._answered.append(waiting)
+
+    def settle_soon(self) -> None:
+        """When the last answer is out."""
+        if self._answered:
+            asyncio.get_running_loop().call_soon(self._settle)
+
+    def _settle(self) -> None:
+        finished, size = time.monotonic(), len(self.entry.body)
+        for waiting in self._answered:
+            waiting.from_hub(HUB_STATUS)
+            self._answers.log(waiting.call, 200, size, finished)
+
+
+class Cursors(Protocol):
+    def __call__(self, stream: str, incarnation: str, offset: str, asked: str | None) -> int:
+        """The cursor to send to a reader who asked with this one."""
+
+
+class Waiting:
+    """A long-poll; `offset` is a real offset, `now` has been resolved."""
+
+    __slots__ = ("_answers", "_cursors", "_left", "_since", "_timer", "call", "offset")
+
+    def __init__(
+        self,
+        call: Call,
+        offset: str,
+        answers: Answers,
+        cursors: Cursors,
+        left: Callable[["Waiting"], None],
+    ) -> None:
+        self.call = call
+        self.offset = offset
+        self._answers = answers
+        self._cursors = cursors
+        self._left = left
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def park(self, seconds: float) -> None:
+        """From here on a hub answers; after `seconds` the reader gets a 204."""
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(seconds, self._time_is_up)
+        self.call.exchange.when_gone(self.leave)
+
+    def leave(self) -> None:
+        """The client has gone."""
+        self.release()
+        self._left(self)
+        self._answers.finish(self.call, CLIENT_LEFT, 0, ended="client-left")
+
+    def has_waited(self, seconds: float) -> bool:
+        return asyncio.get_running_loop().time() - self._since >= seconds
+
+    def release(self) -> None:
+        """It waits no longer; whoever calls sees to its answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._since:
+            self.call.wait_s += asyncio.get_running_loop().time() - self._since
+            self._since = 0.0
+
+    def _time_is_up(self) -> None:
+        self._left(self)
+        self.nothing_new(self.offset, closed=False)
+
+    def from_hub(self, status: str) -> None:
+        self.release()
+        self.call.verdict, self.call.role, self.call.cache_status = "hub", "hub", status
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Data that came while we waited."""
+        call, entry = self.call, delivery.entry
+        if call.done:
+            return
+        if delivery.now >= call.principal.expires_at or not self._answers.is_usual(call):
+            self._deliver_alone(delivery)
+            return
+        asked = call.read.cursor
+        cursor = delivery.interval if asked is None else self.cursor(entry.incarnation)
+        head = delivery.head(cursor) + call.request_id.encode() + b"\r\n\r\n"
+        if len(entry.body) <= JOIN_BYTES:
+            call.exchange.write(head + entry.body)
+            call.exchange.finish()
+        else:
+            call.exchange.write(head)
+            call.exchange.finish(entry.body)
+        delivery.answered(self)
+
+    def _deliver_alone(self, delivery: Delivery) -> None:
+        entry = delivery.entry
+        self.from_hub(HUB_STATUS)
+        if not self._is_valid(delivery.now):
+            return
+        head = self._answers.live_head(
+            entry,
+            self.cursor(entry.incarnation),
+            up_to_date=entry.up_to_date,
+            may_keep=not entry.no_store,
+        )
+        self._answers.send_live(self.call, head, entry.body)
+
+    def replay(self, entry: Entry) -> None:
+        """Data that the hub had before we came: it may not say that this is all there is."""
+        self.from_hub(WINDOW_STATUS)
+        self._send(entry, up_to_date=False)
+
+    def give(self, entry: Entry) -> None:
+        """Data that a catch-up read found for us."""
+        self.release()
+        self._send(entry, up_to_date=entry.up_to_date)
+
+    def _send(self, entry: Entry, *, up_to_date: bool) -> None:
+        if not self._is_valid(time.time()):
+            return
+        cursor = self.cursor(entry.incarnation)
+        head = self._answers.live_head(entry, cursor, up_to_date=up_to_date, may_keep=False)
+        self._answers.send_live(self.call, head, entry.body)
+
+    def nothing_new(self, tail: str, *, closed: bool, incarnation: str = "") -> None:
+        self.from_hub(HUB_STATUS)
+        headers: Headers = ((STREAM_NEXT_OFFSET, tail), replies.UP_TO_DATE)
+        headers += (replies.NO_STORE,)
+        if closed:
+            headers += (replies.CLOSED,)
+        else:
+            headers += ((STREAM_CURSOR, str(self.cursor(incarnation))),)
+        self._answers.send_reply(self.call, Reply(204, headers))
+
+    def refuse(self, reply: Reply, error: str = "") -> None:
+        self.release()
+        self._answers.send_reply(self.call, reply, error=error)
+
+    def cursor(self, incarnation: str) -> int:
+        asked = self.call.read.cursor
+        return self._cursors(self.call.stream, incarnation, self.offset, asked)
+
+    def _is_valid(self, now: float) -> bool:
+        """A token may run out while its reader waits."""
+        if now < self.call.principal.expires_at:
+            return True
+        error = invalid_token("expired")
+        self.call.verdict = "refused"
+        self._answers.send_reply(self.call, replies.problem_of(error), error=error.code)
+        return False
+
+
+class SseReader:
+    """An event stream; `offset` is where it stands."""
+
+    __slots__ = (
+        "_answers",
+        "_cursor",
+        "_deadline",
+        "_ended_by_token",
+        "_gone",
+        "_greeted",
+        "_held",
+        "_incarnation",
+        "_last_write",
+        "_max_backlog",
+        "_serving",
+        "_timer",
+        "bytes_sent",
+        "call",
+        "is_open",
+        "offset",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        offset: str,
+        answers: Answers,
+        serving: ServingConfig,
+        expires_in: float,
+        gone: Callable[["SseReader"], None],
+    ) -> None:
+        self.call = call
+        self.offset = offset
+        self.bytes_sent = 0
+        self.is_open = True
+        self._answers = answers
+        self._serving = serving
+        self._max_backlog = serving.max_reader_backlog_bytes
+        self._gone = gone
+        self._cursor = NO_CURSOR
+        self._greeted = False
+        self._held = b""  # the start of a character whose end is still to come
+        self._incarnation = ""  # of what was shown
+        loop = asyncio.get_running_loop()
+        spread = 1 + random.uniform(-ROTATION_JITTER, ROTATION_JITTER)
+        rotation = serving.sse_rotation_secs * spread
+        self._ended_by_token = expires_in < rotation
+        self._last_write = loop.time()
+        self._deadline = self._last_write + min(rotation, expires_in)
+        self._timer = loop.call_at(self._next_tick(), self._tick)
+        call.exchange.when_gone(self.leave)
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def begin(self, content_type: str, cursor: int) -> None:
+        headers: Headers = (
+            ("Content-Type", "text/event-stream"),
+            ("Cache-Control", "no-cache"),
+            ("X-Accel-Buffering", "no"),
+        )
+        if not text_like(content_type):
+            headers += ((STREAM_SSE_DATA_ENCODING, "base64"),)
+        self._cursor = cursor
+        self._greeted = True
+        self.call.exchange.write(self._answers.begin(self.call, Reply(200, headers)))
+
+    @property
+    def has_begun(self) -> bool:
+        return self._greeted
+
+    def end(self, reason: str, last: bytes = b"") -> None:
+        """A clean end: the client reconnects from the last offset it was told."""
+        if not self.is_open:
+            return
+        self._close()
+        self.bytes_sent += len(last)
+        if last:
+            last = self._frame(last)
+        terminator = LAST_CHUNK if self.call.knows_chunks else b""
+        self.call.exchange.finish(last + terminator)
+        self._answers.finish(self.call, 200, self.bytes_sent, ended=reason)
+
+    def drop(self, reason: str) -> None:
+        """The hard way, for a client that takes nothing any more."""
+        if self.is_open:
+            self._close()
+            unsent = min(self.call.exchange.backlog(), self.bytes_sent)
+            self.call.exchange.abort()
+            self._answers.finish(self.call, 200, self.bytes_sent - unsent, ended=reason)
+
+    def leave(self) -> None:
+        """The client has gone."""
+        if self.is_open:
+            self._close()
+            status = 200 if self._greeted else CLIENT_LEFT
+            self._answers.finish(self.call, status, self.bytes_sent, ended="client-left")
+
+    def refuse(self, reply: Reply, error: str = "") -> None:
+        """Before it began: an ordinary answer."""
+        if self.is_open:
+            self._close()
+            self._answers.send_reply(self.call, reply, error=error)
+
+    def _close(self) -> None:
+        self.is_open = False
+        self._timer.cancel()
+        self._gone(self)
+
+    # -- time ----------------------------------------------------------------------------------
+
+    def _next_tick(self) -> float:
+        return min(self._deadline, self._last_write + self._serving.sse_heartbeat_secs)
+
+    def _tick(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.end_if_due():
+            return
+        if self._greeted and now - self._last_write >= self._serving.sse_heartbeat_secs:
+            self.write(self._frame(comment()), now)
+        at = max(self._next_tick(), now + 0.05)
+        self._timer = asyncio.get_running_loop().call_at(at, self._tick)
+
+    def end_if_due(self) -> bool:
+        """Whether time was up. Of a token even before the first event: then it is a refusal."""
+        if asyncio.get_running_loop().time() < self._deadline:
+            return False
+        if not self._ended_by_token:
+            if self._greeted:
+                self.end("rotated")
+            return self._greeted
+        if self._greeted:
+            self.end("token-expired", TOKEN_EXPIRED)
+        else:
+            error = invalid_token("expired")
+            self.call.verdict = "refused"
+            self.refuse(replies.problem_of(error), error.code)
+        return True
+
+    # -- events --------------------------------------------------------------------------------
+
+    def show(self, delivery: Delivery) -> None:
+        """Send an entry that begins where we stand."""
+        entry = delivery.entry
+        if entry.incarnation != self._incarnation and not self._belongs(entry):
+            return
+        self.offset = entry.next_offset
+        cursor = self._cursor
+        if cursor < delivery.interval:
+            cursor = self._cursor = delivery.interval
+        if self._held or not delivery.whole:
+            self.write(self._frame(self._own_events(entry, cursor)), delivery.at)
+            return
+        key = cursor if self.call.knows_chunks else ~cursor
+        frame = delivery.frames.get(key)
+        if frame is None:
+            frame = delivery.frames[key] = self._frame(_pair(entry, cursor))
+        self.write(frame, delivery.at)
+
+    def _belongs(self, entry: Entry) -> bool:
+        """A stream that was made anew is another one, and this reader's has ended."""
+        if entry.incarnation and self._incarnation:
+            self.end("deleted")
+            return False
+        self._incarnation = self._incarnation or entry.incarnation
+        return True
+
+    def write(self, data: bytes, at: float) -> None:
+        if not self.is_open or not data:
+            return
+        exchange = self.call.exchange
+        if exchange.backlog() > self._max_backlog:  # of before: a large batch makes nobody slow
+            self.drop("slow")
+            return
+        exchange.write(data)
+        framing = data.index(b"\r\n") + 4 if self.call.knows_chunks else 0
+        self.bytes_sent += len(data) - framing
+        self._last_write = at
+
+    def _frame(self, data: bytes) -> bytes:
+        return frame_chunk(data) if self.call.knows_chunks else data
+
+    def _own_events(self, entry: Entry, cursor: int) -> bytes:
+        """A character may be cut between two appends: its first bytes wait for the others.
+
+        The offset told is then before them, which only our own origin's offsets can say.
+        """
+        body, is_text = self._held + entry.body, entry.is_text or self._held != b""
+        self._held = b""
+        if entry.incarnation and not entry.closed:
+            whole = complete_utf8(body)
+            body, self._held = body[:whole], body[whole:]
+        told = entry.next_offset
+        if self._held:
+            told = format_offset(parse_offset(told) - len(self._held))
+        data = data_event(body) if is_text else base64_event(body)
+        told_cursor = None if entry.closed else cursor
+        control = control_event(told, told_cursor, entry.up_to_date, entry.closed)
+        return (data if body else b"") + control
+
+
+def _pair(entry: Entry, cursor: int) -> bytes:
+    """A data event and its control event, or the control event alone."""
+    data = b"" if entry.is_empty else entry.event()
+    shown = None if entry.closed else cursor
+    return data + control_event(entry.next_offset, shown, entry.up_to_date, entry.closed)

@@ -1,0 +1,125 @@
+"""Who may do what to which stream: scopes of a token, and the principal it stands for.
+
+A scope is `action:pattern`. A pattern is a stream's canonical decoded name, or the beginning of one
+followed by `*`; one that begins with `/` is a whole path. `%XX` stands for a character that a scope
+cannot hold (`%20`, and `%2A` for a `*` that is meant); canonical names never hold such an escape.
+An entry that is not understood grants nothing.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Literal
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from protocol.paths import MAX_NAME_BYTES, PREFIX
+
+Action = Literal["read", "write", "create", "delete"]
+ACTIONS: tuple[Action, ...] = ("read", "write", "create", "delete")
+
+MAX_ENTRIES = 200
+MAX_SCOPE_CHARACTERS = 16_384
+MAX_PATTERN_CHARACTERS = 3 * (len(PREFIX) + MAX_NAME_BYTES)  # every byte escaped
+MEMO_ENTRIES = 1024
+
+# What a scope token may hold as it is (RFC 6749 3.3), without `*` and `%`, which mean something.
+_SAFE = "/!#$&'()+,-.:;<=>?@[]^_`{|}~"
+_ENTRY = re.compile(rf"({'|'.join(ACTIONS)}):([^*]*)(\*?)", re.DOTALL)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """What one action is allowed on. Bucketed streams have names that begin with `/`."""
+
+    everything: bool = False
+    flat: bool = False  # every stream below /v1/stream/
+    exact: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    def covers(self, name: str) -> bool:
+        if self.everything or name in self.exact or name.startswith(self.prefixes):
+            return True
+        return self.flat and not name.startswith("/")
+
+
+class Scopes(msgspec.Struct, frozen=True):
+    """All that a token allows."""
+
+    grants: Mapping[str, Grant] = MappingProxyType({})
+
+    @staticmethod
+    def parse(text: str) -> "Scopes":
+        """Read a `scope` claim; raises ValueError when it is beyond all measure."""
+        if len(text) > MAX_SCOPE_CHARACTERS:
+            raise ValueError("scope too long")
+        return _parse(text)
+
+    def allows(self, action: Action, name: str) -> bool:
+        """`name` is canonical: `a/b` for /v1/stream/a/b, `/ds/bucket/x` for a bucketed stream."""
+        grant = self.grants.get(action)
+        return grant is not None and grant.covers(name)
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who a request comes from, and until when (unix seconds, leeway included)."""
+
+    subject: str
+    scopes: Scopes
+    expires_at: float
+    key_id: str = ""
+    token_id: str = ""
+
+
+def scope_name(action: Action, name: str) -> str:
+    """The scope that grants just this: visible ASCII without quotes, fit for a header."""
+    return f"{action}:{quote(name, safe=_SAFE)}"
+
+
+# Tokens of one issuer have few different scopes; remembered tokens share their parsed form.
+@lru_cache(maxsize=MEMO_ENTRIES)
+def _parse(text: str) -> Scopes:
+    entries = [entry for entry in text.split(" ") if entry]
+    if len(entries) > MAX_ENTRIES:
+        raise ValueError("too many scopes")
+    patterns: dict[str, list[tuple[str, bool]]] = {}
+    for action, text, open_ended in filter(None, map(_read_entry, entries)):
+        patterns.setdefault(action, []).append((text, open_ended))
+    return Scopes(MappingProxyType({a: _make_grant(found) for a, found in patterns.items()}))
+
+
+def _read_entry(entry: str) -> tuple[str, str, bool] | None:
+    """(action, decoded text, whether a star follows)"""
+    match = _ENTRY.fullmatch(entry) if len(entry) <= MAX_PATTERN_CHARACTERS else None
+    if match is None:
+        return None
+    try:
+        return match[1], unquote(match[2], errors="strict"), bool(match[3])
+    except UnicodeError:
+        return None
+
+
+def _make_grant(patterns: list[tuple[str, bool]]) -> Grant:
+    starts = [text for text, open_ended in patterns if open_ended]
+    return Grant(
+        everything="" in starts or "/" in starts,
+        flat=any(PREFIX.startswith(text) for text in starts),
+        exact=frozenset(_names(text for text, open_ended in patterns if not open_ended)),
+        prefixes=tuple(sorted(set(_names(starts)))),
+    )
+
+
+def _names(patterns: Iterable[str]) -> Iterator[str]:
+    """Patterns of paths as patterns of names."""
+    for pattern in patterns:
+        name = pattern.removeprefix(PREFIX)
+        nested = name != pattern and name.startswith("/")  # /v1/stream//ds/x is not /ds/x
+        if name and not nested:
+            yield name
+
+
+EVERYTHING = Scopes.parse(" ".join(f"{action}:*" for action in ACTIONS))
+NOTHING = Scopes()
+ANYONE = Principal(subject="", scopes=EVERYTHING, expires_at=math.inf)  # auth.mode = off

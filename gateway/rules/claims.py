@@ -1,0 +1,177 @@
+"""What a token must look like, before and after its signature is checked.
+
+Stricter than the libraries where they take too much: names that come twice in a JSON object, `exp`
+that is missing, a string or centuries away, subjects that do not fit into a header. `docs/auth.md`
+has the same rules for issuers.
+"""
+
+import base64
+import json
+import re
+from typing import Any, NamedTuple, NoReturn
+
+from gateway.config import AuthConfig
+from gateway.rules.access import EVERYTHING, NOTHING, Principal, Scopes
+from gateway.rules.challenges import Reason, invalid_token
+from protocol.names import MAX_SAFE_INTEGER
+
+Json = dict[str, Any]
+
+_KEY_ID = re.compile(r"[!-~]{1,256}")
+# Subjects and token ids go into headers, log lines and Redis keys as they are.
+_NAME = re.compile(r"[A-Za-z0-9._~:/@+|=#%&!*$-]{1,256}")
+
+
+class Unverified(NamedTuple):
+    """A token taken apart. Only what finds the key is read before the signature is checked."""
+
+    algorithm: str
+    key_id: str | None
+    signed: bytes
+    payload: bytes
+    signature: bytes
+
+
+def is_name(text: str) -> bool:
+    """Whether a subject or token id is one that we take."""
+    return _NAME.fullmatch(text) is not None
+
+
+def is_key_id(text: str) -> bool:
+    return _KEY_ID.fullmatch(text) is not None
+
+
+def read_json(data: bytes) -> Json:
+    """A JSON object without doubt: no name twice, no NaN; raises ValueError otherwise."""
+    try:
+        value = json.loads(
+            data.decode(), object_pairs_hook=_unique_names, parse_constant=_refuse_constant
+        )
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    return value
+
+
+def take_apart(token: str, auth: AuthConfig) -> Unverified:
+    """Split a token and read its header; raises AuthError."""
+    head, _, rest = token.partition(".")
+    body, _, tail = rest.partition(".")
+    try:
+        header = read_json(_decode(head))
+        parts = (f"{head}.{body}".encode("ascii"), _decode(body), _decode(tail))
+    except ValueError:  # also of base64 and Unicode
+        raise invalid_token("malformed") from None
+    algorithm = _read_algorithm(header, auth)
+    return Unverified(algorithm, _read_key_id(header), *parts)
+
+
+def read_claims(payload: bytes, key_id: str, auth: AuthConfig, now: float) -> Principal:
+    """The principal of a token whose signature is good; raises AuthError."""
+    try:
+        claims = read_json(payload)
+    except ValueError:
+        raise invalid_token("malformed") from None
+    expires_at = _check_times(claims, auth, now)
+    _check(not auth.issuer or claims.get("iss") == auth.issuer, "wrong-issuer")
+    _check(not auth.audience or _is_for(claims.get("aud"), auth.audience), "wrong-audience")
+    return Principal(
+        subject=_read_name(claims.get("sub")),
+        scopes=_read_scopes(claims, auth),
+        expires_at=expires_at,
+        key_id=key_id,
+        token_id=_read_name(claims["jti"]) if "jti" in claims else "",
+    )
+
+
+def _decode(segment: str) -> bytes:
+    """Unpadded base64url in its one canonical spelling; Python's decoder takes any."""
+    data = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
+    if not data or base64.urlsafe_b64encode(data).rstrip(b"=") != segment.encode("ascii"):
+        raise ValueError("not canonical base64url")
+    return data
+
+
+def _read_algorithm(header: Json, auth: AuthConfig) -> str:
+    """Extensions that must be understood are refused; keys in a header are never looked at."""
+    algorithm = header.get("alg")
+    if not isinstance(algorithm, str) or algorithm not in auth.algorithms:
+        raise invalid_token("algorithm")
+    _check("crit" not in header, "malformed")
+    wanted = auth.token_type
+    _check(not wanted or _media_type(header.get("typ")) == _media_type(wanted), "wrong-type")
+    return algorithm
+
+
+def _media_type(value: object) -> str | None:
+    """`typ` without case, with or without `application/` (RFC 7515 4.1.9)."""
+    return value.lower().removeprefix("application/") if isinstance(value, str) else None
+
+
+def _read_key_id(header: Json) -> str | None:
+    key_id = header.get("kid")
+    if key_id is None and "kid" not in header:
+        return None
+    if not isinstance(key_id, str) or not is_key_id(key_id):
+        raise invalid_token("malformed")
+    return key_id
+
+
+def _check_times(claims: Json, auth: AuthConfig, now: float) -> float:
+    """When the token ends, leeway included."""
+    expires_at = _read_time(claims.get("exp")) + auth.leeway_secs
+    _check(expires_at > now, "expired")
+    _check(expires_at <= now + auth.max_lifetime_secs + 2 * auth.leeway_secs, "claims")
+    for name in ("nbf", "iat"):
+        if name in claims:
+            _check(_read_time(claims[name]) <= now + auth.leeway_secs, "not-yet-valid")
+    return expires_at
+
+
+def _read_time(value: object) -> float:
+    """A real number of seconds; a bool is an int to Python, and an int may have 400 digits."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise invalid_token("claims")
+    _check(0 <= value <= MAX_SAFE_INTEGER, "claims")  # neither is NaN
+    return float(value)
+
+
+def _is_for(audience: object, wanted: str) -> bool:
+    if isinstance(audience, list):
+        return wanted in audience and all(isinstance(one, str) for one in audience)
+    return audience == wanted
+
+
+def _read_name(value: object) -> str:
+    if not isinstance(value, str) or not is_name(value):
+        raise invalid_token("claims")
+    return value
+
+
+def _read_scopes(claims: Json, auth: AuthConfig) -> Scopes:
+    if "scope" not in claims:
+        return EVERYTHING if auth.allow_no_scope else NOTHING
+    scope = claims["scope"]
+    entries = scope if isinstance(scope, list) else [scope]
+    _check(all(isinstance(entry, str) for entry in entries), "claims")
+    try:
+        return Scopes.parse(" ".join(entries))
+    except ValueError:
+        raise invalid_token("claims") from None
+
+
+def _check(ok: bool, reason: Reason) -> None:
+    if not ok:
+        raise invalid_token(reason)
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> Json:
+    names = dict(pairs)
+    if len(names) != len(pairs):
+        raise ValueError("a name comes twice")
+    return names
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

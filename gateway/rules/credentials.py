@@ -1,0 +1,71 @@
+"""Where a request brings its token: `Authorization`, and by configuration a cookie or the query.
+
+Exactly one place may bring one. The query that goes on (to the key, the origin, the log) is free of
+the token, however its parameter was spelled.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from gateway.config import AuthConfig
+from gateway.rules.challenges import ambiguous_token, invalid_token
+
+_TOKEN = re.compile(r"[\w-]++\.[\w-]++\.[\w-]++", re.ASCII)  # a JWS in compact form
+
+
+class Found(NamedTuple):
+    token: str | None
+    query: str  # without the token
+
+
+def find_token(
+    headers: Mapping[str, str], query: str, auth: AuthConfig, *, repeated: bool = False
+) -> Found:
+    """The request's one token, if it has any; raises AuthError when there is doubt.
+
+    `headers` has lower-case names; `repeated` says that Authorization came more than once.
+    """
+    if repeated:
+        raise ambiguous_token()
+    values = _from_authorization(headers.get("authorization", ""))
+    if auth.cookie and "cookie" in headers:
+        values += _from_cookies(headers["cookie"], auth.cookie)
+    if auth.query_parameter and query:
+        query, found = _from_query(query, auth.query_parameter)
+        values += found
+    if len(values) > 1:
+        raise ambiguous_token()
+    return Found(_checked(values[0], auth.max_token_bytes) if values else None, query)
+
+
+def _from_authorization(value: str) -> list[str]:
+    """Another scheme brings no token: a proxy in front may use it for its own purposes."""
+    scheme, _, rest = value.partition(" ")
+    return [rest.lstrip(" ")] if scheme.lower() == "bearer" else []
+
+
+def _from_cookies(header: str, name: str) -> list[str]:
+    pairs = (pair.strip(" \t").partition("=") for pair in header.split(";"))
+    return [value for key, _, value in pairs if key == name]
+
+
+def _from_query(query: str, name: str) -> tuple[str, list[str]]:
+    """(the query without the parameter, its values)"""
+    kept, values = [], []
+    for pair in query.split("&"):
+        key, _, value = pair.partition("=")
+        if unquote(key) == name:
+            values.append(value)
+        else:
+            kept.append(pair)
+    return "&".join(kept), values
+
+
+def _checked(token: str, max_bytes: int) -> str:
+    if len(token) > max_bytes:
+        raise invalid_token("too-large")
+    if not _TOKEN.fullmatch(token):
+        raise invalid_token("malformed")
+    return token

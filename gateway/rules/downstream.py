@@ -1,0 +1,115 @@
+"""What clients, and caches between them and us, are told of an answer.
+
+`private` unless a stream is public by configuration: a request carries a token, and a shared cache
+in front of us could not check it.
+"""
+
+from gateway.entries import Entry, Form
+from protocol.media import media_type
+from protocol.names import STREAM_CLOSED, STREAM_CURSOR, STREAM_NEXT_OFFSET, STREAM_UP_TO_DATE
+from protocol.replies import NO_STORE, Headers
+
+LIVE_SECS = 20  # one cursor interval: after it, the URL of a live read is another
+
+_TRUE = "true"
+_INERT = frozenset(
+    {"application/json", "application/octet-stream", "application/problem+json", "text/plain", ""}
+)
+_SANDBOX: Headers = (("Content-Security-Policy", "sandbox"),)
+_NOT_PRIVATE = ("public", "private", "s-maxage", "proxy-revalidate")
+
+
+def cache_control(entry: Entry) -> str:
+    """Nobody may trust a chunk for longer than we do."""
+    scope = "public" if entry.public else "private"
+    if not entry.immutable:
+        return f"{scope}, max-age=0, must-revalidate"
+    fresh_s = _whole_seconds(entry.fresh_until - entry.stored_at)
+    stale_s = _whole_seconds(entry.stale_until - entry.fresh_until)
+    swr = f", stale-while-revalidate={stale_s}" if stale_s else ""
+    return f"{scope}, max-age={fresh_s}{swr}, immutable"
+
+
+def _whole_seconds(seconds: float) -> int:
+    """Rounded down, but not for a difference of times that is a hair too small."""
+    return int(seconds + 0.001)
+
+
+def vary(entry: Entry, compressible: bool) -> str:
+    names = [] if entry.public else ["Authorization"]
+    if compressible:
+        names.append("Accept-Encoding")
+    return ", ".join(names)
+
+
+def sandbox(content_type: str) -> Headers:
+    """A stream's type is its creator's choice: what a browser would run, it runs without rights."""
+    return () if media_type(content_type) in _INERT else _SANDBOX
+
+
+def passed_headers(status: int, headers: Headers, *, public: bool) -> Headers:
+    """Of an answer that is the origin's own: no shared cache may keep what is not public, and
+    nobody's an error. Origins say `public`, because they see no tokens."""
+    told = next((v.lower() for name, v in headers if name.lower() == "cache-control"), "")
+    rest = tuple(header for header in headers if header[0].lower() != "cache-control")
+    rest += sandbox(next((v for name, v in headers if name.lower() == "content-type"), ""))
+    if not told or status >= 400:
+        return (*rest, NO_STORE)
+    if public:
+        return (*rest, ("Cache-Control", told))
+    parts = [part.strip() for part in told.split(",")]
+    if "no-store" in parts:
+        return (*rest, NO_STORE)
+    kept = [part for part in parts if part and not part.startswith(_NOT_PRIVATE)]
+    control = ", ".join(("private", *kept))
+    return (*rest, ("Cache-Control", control), ("Vary", "Authorization"))
+
+
+def stream_headers(entry: Entry, *, up_to_date: bool) -> Headers:
+    headers: Headers = ((STREAM_NEXT_OFFSET, entry.next_offset),)
+    if up_to_date:
+        headers += ((STREAM_UP_TO_DATE, _TRUE),)
+    if entry.closed:
+        headers += ((STREAM_CLOSED, _TRUE),)
+    return headers
+
+
+def chunk_headers(entry: Entry, form: Form, *, control: str, varies: str, cdn: Headers) -> Headers:
+    """Of a catch-up answer, all that does not change from one request to the next."""
+    headers: Headers = (
+        ("Content-Type", entry.content_type),
+        *stream_headers(entry, up_to_date=entry.up_to_date),
+        ("ETag", form.etag),
+        ("Cache-Control", control),
+        *sandbox(entry.content_type),
+    )
+    if varies:
+        headers += (("Vary", varies),)
+    if form.encoding:
+        headers += (("Content-Encoding", form.encoding),)
+    return headers + cdn
+
+
+def not_modified_headers(headers: Headers) -> Headers:
+    """Those of the chunk, without what describes a body that is not there (RFC 9110 15.4.5)."""
+    return tuple(h for h in headers if h[0] not in ("Content-Type", "Content-Encoding"))
+
+
+def live_headers(
+    entry: Entry, etag: str, *, cursor: int | None, up_to_date: bool, may_keep: bool, cdn: Headers
+) -> Headers:
+    """Of a long-poll that brings data."""
+    scope = "public" if entry.public else "private"
+    kept = ("Cache-Control", f"{scope}, max-age={LIVE_SECS}") if may_keep else NO_STORE
+    headers: Headers = (
+        ("Content-Type", entry.content_type),
+        *stream_headers(entry, up_to_date=up_to_date),
+        ("ETag", etag),
+        kept,
+        *sandbox(entry.content_type),
+    )
+    if not entry.public:
+        headers += (("Vary", "Authorization"),)
+    if cursor is not None and not entry.closed:
+        headers += ((STREAM_CURSOR, str(cursor)),)
+    return headers + (cdn if may_keep else ())

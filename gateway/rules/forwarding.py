@@ -1,0 +1,148 @@
+"""Which headers cross the gateway, in both directions, by allow-list.
+
+What is not named here stays behind: cookies, tokens, forged identities, ranges, encodings,
+forwarding hints, hop-by-hop names. So no header that is not part of a cache key can change what
+the origin answers, and none of the origin's own business reaches a client.
+
+Headers are mappings of lower-case names.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from protocol.errors import ProtocolError
+from protocol.requests import is_true
+
+REPEATABLE_METHODS = frozenset({"GET", "HEAD"})
+
+# Hyphens only: some servers take x_jwt_sub and stream_closed for their hyphenated namesakes.
+_PROTOCOL_NAME = re.compile(r"(?:stream|producer)-[a-z0-9-]+")
+_VALUE = re.compile(r"[\t -~]*")
+
+# A body that is encoded must not lose the note that says so: the origin would store it as it is.
+_WITH_BODY = frozenset({"content-type", "content-encoding", "if-match"})
+_WRITES = {"PUT": _WITH_BODY, "POST": _WITH_BODY, "DELETE": frozenset({"if-match"})}
+
+_ANSWERED = frozenset(
+    {
+        "allow",
+        "cache-control",
+        "content-disposition",
+        "content-encoding",  # for the check that there is none
+        "content-type",
+        "etag",
+        "location",
+        "retry-after",
+    }
+)
+_LISTS = frozenset({"allow", "cache-control"})  # may be repeated (RFC 9110 5.3)
+_PRODUCER = ("producer-id", "producer-epoch", "producer-seq")
+
+
+class BadAnswer(Exception):
+    """The origin's answer cannot be passed on; the text says why."""
+
+
+def client_headers(method: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """What of a client's request may go upstream; a read takes nothing of it along.
+
+    A value that no header may have raises ProtocolError 400.
+    """
+    names = _WRITES.get(method)
+    if names is None:
+        return {}
+    hop_by_hop = _listed(headers.get("connection", ""))
+    found = {
+        name: _checked(name, value)
+        for name, value in headers.items()
+        if (name in names or _PROTOCOL_NAME.fullmatch(name)) and name not in hop_by_hop
+    }
+    if "stream-closed" in found:  # DS 4.1; servers exist that know only the lower case
+        closed = is_true(found.pop("stream-closed"))
+        found |= {"stream-closed": "true"} if closed else {}
+    return found
+
+
+def upstream_headers(
+    headers: Mapping[str, str],
+    *,
+    subject: str = "",
+    request_id: str = "",
+    token: str | None = None,
+) -> dict[str, str]:
+    """A whole request's: `headers` are our own or `client_headers`; the rest says who asks.
+
+    `subject` is a verified identity; `token` is given only where it shall be forwarded.
+    """
+    found = {**headers, "accept-encoding": "identity"}
+    if token:
+        found["authorization"] = _checked("authorization", f"Bearer {token}")
+    if subject:
+        found["x-jwt-sub"] = _checked("x-jwt-sub", subject)
+    if request_id:
+        found["x-request-id"] = _checked("x-request-id", request_id)
+    return found
+
+
+def _listed(connection: str) -> frozenset[str]:
+    """Names that `Connection` declares to be for this hop only."""
+    return frozenset(name.strip().lower() for name in connection.split(","))
+
+
+def _checked(name: str, value: str) -> str:
+    if not _VALUE.fullmatch(value):
+        raise ProtocolError(400, "invalid-header", f"{name} holds characters outside ASCII.")
+    return value
+
+
+def is_repeatable(method: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request that may have reached the origin can be sent once more (DS 5.2.1)."""
+    if method in REPEATABLE_METHODS:
+        return True
+    return method == "POST" and all(name in headers for name in _PRODUCER)
+
+
+def response_headers(fields: Iterable[tuple[str, str]], origin_path: str = "") -> dict[str, str]:
+    """What comes back of an answer. `Location` becomes a path below the gateway's base.
+
+    `origin_path` is the path of the origin's base URL, without a slash at its end.
+    """
+    found: dict[str, str] = {}
+    for field, value in fields:
+        name = field.lower()
+        if name not in _ANSWERED and not _PROTOCOL_NAME.fullmatch(name):
+            continue
+        if not _VALUE.fullmatch(value):
+            raise BadAnswer(f"{name} holds characters that no header may have")
+        if name not in found:
+            found[name] = value
+        elif name in _LISTS:
+            found[name] += f", {value}"
+        else:
+            raise BadAnswer(f"{name} is given twice")
+    if found.pop("content-encoding", "identity").lower() not in ("identity", ""):
+        raise BadAnswer("the body is encoded, though identity was asked for")
+    if "location" in found:
+        found |= _relative_location(found.pop("location"), origin_path)
+    return found
+
+
+def _relative_location(location: str, origin_path: str) -> dict[str, str]:
+    """The path and query of any URL; who the origin believes to be is its own affair."""
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return {}
+    path = parts.path
+    if origin_path and path.startswith(f"{origin_path}/"):
+        path = path[len(origin_path) :]
+    # Two slashes would name a host, and so would a backslash to a browser.
+    if not path.startswith("/") or path.startswith("//") or "\\" in path:
+        return {}
+    return {"location": f"{path}?{parts.query}" if parts.query else path}
+
+
+def public_location(location: str, public_url: str) -> str:
+    """The absolute URL for a client; `public_url` is the base by which it reached the gateway."""
+    return public_url.rstrip("/") + location

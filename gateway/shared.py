@@ -1,0 +1,337 @@
+"""What gateways share through Redis: immutable chunks, and the ids of revoked tokens.
+
+A stream has a generation, a random token. A chunk is sealed with it, and only chunks of the
+present generation are opened: to forget the generation is to purge the stream, and a flight that
+stores its chunk after a purge does no harm. Redis is never trusted: what does not carry our seal
+is dropped and counted. Its absence never fails a request, it only costs one to the origin.
+"""
+
+import asyncio
+import re
+import secrets
+from hashlib import blake2b
+from itertools import islice
+from typing import TypeGuard
+
+from cachetools import LRUCache
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from gateway.redislink import FIRST_PAUSE_S, Batch, Command, Link, Reply
+
+MIB = 1024 * 1024
+MAX_VALUE_BYTES = 4 * MIB
+MAX_PUT_BYTES = 32 * MIB  # of all values on their way to Redis
+MAX_OWED = 100_000
+REPAY_BATCH = 500
+# Also the longest that a chunk is of use. Refreshed by every chunk that is stored.
+GENERATION_TTL_S = 7 * 86_400
+
+GENERATION_KEYS = "weir:gen:"
+CHUNK_KEYS = "weir:chunk:"
+REVOKED_ID_KEYS = "weir:revoked:jti:"
+REVOKED_SUBJECT_KEYS = "weir:revoked:sub:"
+
+# Whether a token counts as revoked when Redis cannot say and has not said so before. An outage
+# of Redis must not lock every reader out; what limits a stolen token is its own short life.
+REVOKED_WHEN_UNKNOWN = False
+REMEMBERED_REVOKED = 10_000
+
+_GENERATION = re.compile(rb"[0-9a-f]{24}")
+_GENERATION_BYTES = 24
+_NONCE_BYTES = 12
+_HEAD_BYTES = _GENERATION_BYTES + _NONCE_BYTES
+_SEAL_BYTES = _HEAD_BYTES + 16  # and the tag
+
+
+class SharedStore:
+    """The second-level store. Chunks are sealed and encrypted with `key`, which the fleet shares.
+
+    Without one the key is known to everybody: that shows accidents, it does not stop intent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        timeout_s: float,
+        key: str = "",
+        *,
+        max_value_bytes: int = MAX_VALUE_BYTES,
+        first_pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
+        self.link = Link(url, timeout_s, repair=self._repay, first_pause_s=first_pause_s)
+        self._secret = derive_key(key)
+        self._max_value_bytes = max_value_bytes
+        self._puts: set[asyncio.Task[bool]] = set()
+        self._put_bytes = 0
+        self._owed: set[str] = set()  # generation keys that a purge could not reach
+        self._owes_all = False
+        self.hits = 0
+        self.misses = 0
+        self.rejected = 0  # forged, swapped or damaged
+        self.stored = 0
+        self.puts_dropped = 0
+
+    @property
+    def available(self) -> bool:
+        return self.link.available
+
+    @property
+    def failures(self) -> int:
+        return self.link.failures
+
+    async def generation(self, stream: str) -> str | None:
+        """The token to store chunks under; ask for it before the origin is asked for the chunk."""
+        key = generation_key(stream)
+        replies = await self.link.call(("GETRANGE", key, 0, _GENERATION_BYTES))
+        return None if replies is None else await self._settle_generation(key, replies[0])
+
+    async def get(self, stream: str, offset: str) -> tuple[str | None, bytes | None]:
+        """The stream's generation and the chunk at the offset; None for what cannot be had."""
+        generation_at, chunk_at = generation_key(stream), chunk_key(stream, offset)
+        last = _SEAL_BYTES + self._max_value_bytes - 1
+        # Ranges, because a poisoned value could be of any size.
+        replies = await self.link.call(
+            ("GETRANGE", generation_at, 0, _GENERATION_BYTES), ("GETRANGE", chunk_at, 0, last)
+        )
+        generation = None
+        if replies is not None:
+            generation = await self._settle_generation(generation_at, replies[0])
+        if replies is None or generation is None:
+            self.misses += 1
+            return None, None
+        return generation, self._open(stream, chunk_at, generation.encode(), replies[1])
+
+    async def put(
+        self, stream: str, generation: str | None, offset: str, value: bytes, ttl_s: float
+    ) -> bool:
+        """Store a chunk that was asked for under this generation."""
+        if not self._may_put(generation, value, ttl_s):
+            return False
+        token = (generation or "").encode()
+        key = chunk_key(stream, offset)
+        sealed = seal(self._secret, stream, key, token, value)
+        replies = await self.link.call(
+            ("SET", key, sealed, "PX", max(1, int(ttl_s * 1000))),
+            ("EXPIRE", generation_key(stream), GENERATION_TTL_S),
+        )
+        done = replies is not None and replies[0] == b"OK"
+        self.stored += done
+        return done
+
+    def put_soon(
+        self, stream: str, generation: str | None, offset: str, value: bytes, ttl_s: float
+    ) -> bool:
+        """Store it in the background; False when it is not worth it or too much is on its way."""
+        if not self._may_put(generation, value, ttl_s):
+            return False
+        if self._put_bytes + len(value) > MAX_PUT_BYTES:
+            self.puts_dropped += 1
+            return False
+        work = self.put(stream, generation, offset, value, ttl_s)
+        task = asyncio.create_task(work, name="redis put")
+        self._puts.add(task)
+        self._put_bytes += len(value)
+        task.add_done_callback(lambda task: self._end_put(task, len(value)))
+        return True
+
+    async def purge(self, stream: str) -> bool:
+        """Make every chunk of the stream unreadable to all; a purge that fails is made up for.
+
+        Until then this gateway reads nothing from Redis. Others may, for as long as chunks live.
+        """
+        key, done = generation_key(stream), False
+        try:
+            replies = await self.link.call(("DEL", key))
+            done = replies is not None and isinstance(replies[0], int)
+        finally:  # also when the writer left in the middle
+            if not done:
+                self._owe(key)
+                self.link.leave_alone()
+        return done
+
+    async def close(self) -> None:
+        """Wait for the puts (each has its time limit) and close the connections."""
+        await asyncio.gather(*self._puts, return_exceptions=True)
+        await self.link.close()
+
+    def _may_put(self, generation: str | None, value: bytes, ttl_s: float) -> bool:
+        fits = len(value) <= self._max_value_bytes and ttl_s > 0
+        return generation is not None and fits and self.link.available
+
+    def _end_put(self, task: asyncio.Task[bool], size: int) -> None:
+        self._puts.discard(task)
+        self._put_bytes -= size
+
+    async def _settle_generation(self, key: str, found: Reply) -> str | None:
+        """The generation that was found, or a new one: the first, if two gateways make one."""
+        if is_generation(found):
+            return found.decode()
+        create: Command = ("SET", key, new_generation(), "EX", GENERATION_TTL_S)
+        if found == b"":
+            create += ("NX",)
+        else:  # a value of another form or type: not ours
+            self.rejected += 1
+        replies = await self.link.call(create, ("GETRANGE", key, 0, _GENERATION_BYTES))
+        token = replies[1] if replies else None
+        return token.decode() if is_generation(token) else None
+
+    def _open(self, stream: str, key: str, token: bytes, sealed: Reply) -> bytes | None:
+        """The chunk, if it is sealed for this place and generation."""
+        if sealed == b"" or is_outdated(token, sealed):
+            self.misses += 1
+            return None
+        value = unseal(self._secret, stream, key, token, sealed)
+        if value is None:
+            self.rejected += 1
+        else:
+            self.hits += 1
+        return value
+
+    def _owe(self, key: str) -> None:
+        if len(self._owed) < MAX_OWED:
+            self._owed.add(key)
+        else:
+            self._owes_all = True
+
+    async def _repay(self) -> bool:
+        """Do the purges that failed. No chunk is read before they are done."""
+        while self._owes_all or self._owed:
+            batch = list(islice(self._owed, REPAY_BATCH))
+            done = await (self._forget_all() if self._owes_all else self._forget(batch))
+            if not done:
+                return False
+            self._owed.difference_update(batch)
+        return True
+
+    async def _forget_all(self) -> bool:
+        self._owes_all = False
+        cursor: bytes | int = 0
+        while cursor != b"0":
+            scan = ("SCAN", cursor, "MATCH", f"{GENERATION_KEYS}*", "COUNT", REPAY_BATCH)
+            replies = await self.link.attempt(scan)
+            found = replies[0] if replies else None
+            if not isinstance(found, list) or not await self._forget(found[1]):
+                self._owes_all = True
+                return False
+            cursor = found[0]
+        return True
+
+    async def _forget(self, keys: list[str]) -> bool:
+        if not keys:
+            return True
+        replies = await self.link.attempt(("DEL", *keys))
+        return replies is not None and isinstance(replies[0], int)
+
+
+class Revoked:
+    """Whether an operator has revoked a token, by its id or its subject:
+
+        SET weir:revoked:jti:<id> 1 EX <seconds>        SET weir:revoked:sub:<subject> 1
+
+    When Redis cannot say, what it said last holds, else REVOKED_WHEN_UNKNOWN.
+    """
+
+    def __init__(self, url: str, timeout_s: float, *, first_pause_s: float = FIRST_PAUSE_S) -> None:
+        # A link of its own: the store may distrust a Redis that can still tell what is revoked.
+        self._link = Link(url, timeout_s, first_pause_s=first_pause_s, max_connections=2)
+        self._batch = Batch(self._link)
+        self._seen: LRUCache[bytes, bool] = LRUCache(REMEMBERED_REVOKED)
+        self.unknown = 0  # answers that were given without Redis
+
+    @property
+    def available(self) -> bool:
+        return self._link.available
+
+    async def __call__(self, token_id: str, subject: str) -> bool:
+        keys = revoked_keys(token_id, subject)
+        replies = await self._batch.call(*(("EXISTS", key) for key in keys))
+        known = [self._learn(*pair) for pair in zip(keys, replies or (), strict=False)]
+        unknown = len(known) < len(keys) or not all(known)
+        self.unknown += unknown
+        return any(key in self._seen for key in keys) or (unknown and REVOKED_WHEN_UNKNOWN)
+
+    def _learn(self, key: bytes, reply: Reply) -> bool:
+        """Keep what Redis said, if it said anything."""
+        if not isinstance(reply, int):
+            return False
+        if reply:
+            self._seen[key] = True
+        else:
+            self._seen.pop(key, None)
+        return True
+
+    async def close(self) -> None:
+        await self._link.close()
+        await self._batch.close()
+
+
+def revoked_keys(token_id: str, subject: str) -> list[bytes]:
+    """Keys as bytes: a token may hold half a surrogate pair, which must not break the call."""
+    named = ((REVOKED_ID_KEYS, token_id), (REVOKED_SUBJECT_KEYS, subject))
+    return [(prefix + name).encode(errors="surrogatepass") for prefix, name in named if name]
+
+
+def generation_key(stream: str) -> str:
+    return f"{GENERATION_KEYS}{{{_digest(stream)}}}"
+
+
+def chunk_key(stream: str, offset: str) -> str:
+    """The digest is of fixed length and the offset is all that follows: no two keys are equal.
+
+    The braces let a Redis cluster keep a stream's keys together.
+    """
+    return f"{CHUNK_KEYS}{{{_digest(stream)}}}:{offset}"
+
+
+def _digest(stream: str) -> str:
+    return blake2b(stream.encode(), digest_size=20).hexdigest()
+
+
+def new_generation() -> str:
+    return secrets.token_hex(_GENERATION_BYTES // 2)
+
+
+def is_generation(token: Reply) -> TypeGuard[bytes]:
+    return isinstance(token, bytes) and _GENERATION.fullmatch(token) is not None
+
+
+def derive_key(secret: str) -> bytes:
+    """Keys of any length; the empty one is known to everybody."""
+    return blake2b(secret.encode(), digest_size=64, person=b"weir-shared-key").digest()
+
+
+def seal(secret: bytes, stream: str, key: str, token: bytes, value: bytes) -> bytes:
+    """Generation, nonce, ciphertext with its tag. AES-GCM, because it is by far the cheapest seal:
+    a mebibyte takes 0.14 ms where a keyed BLAKE2b takes 1.3."""
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    return token + nonce + _cipher(secret, stream, key, token).encrypt(nonce, value, None)
+
+
+def unseal(secret: bytes, stream: str, key: str, token: bytes, sealed: Reply) -> bytes | None:
+    """The value, unless it was sealed by someone else or for another place or generation."""
+    if not isinstance(sealed, bytes) or sealed[:_GENERATION_BYTES] != token:
+        return None
+    nonce, text = sealed[_GENERATION_BYTES:_HEAD_BYTES], memoryview(sealed)[_HEAD_BYTES:]
+    try:
+        return _cipher(secret, stream, key, token).decrypt(nonce, text, None)
+    except (InvalidTag, ValueError):  # ValueError: too short for a nonce
+        return None
+
+
+def is_outdated(token: bytes, sealed: Reply) -> bool:
+    """Whether it was stored before the stream was last purged: no attack, only old."""
+    if not isinstance(sealed, bytes):
+        return False
+    other = sealed[:_GENERATION_BYTES]
+    return other != token and is_generation(other)
+
+
+def _cipher(secret: bytes, stream: str, key: str, token: bytes) -> AESGCM:
+    """A key for each place and generation: values cannot be moved, and nonces cannot run out.
+
+    The stream's full name counts as well, because its digest in the Redis key could collide.
+    """
+    place = b"".join(b"%d:%b" % (len(part), part) for part in (key.encode(), stream.encode()))
+    derived = blake2b(place + token, digest_size=32, key=secret, person=b"weir-chunk-1")
+    return AESGCM(derived.digest())

@@ -1,0 +1,113 @@
+"""The first level: entries by stream and offset, bounded by bytes, the least used leave first."""
+
+from collections.abc import Callable
+
+from cachetools import LRUCache
+
+from gateway.entries import Entry, Kept
+
+Key = tuple[str, str]  # stream, offset
+
+
+class _Sized(LRUCache[Key, Entry]):
+    """Tells of every entry that leaves."""
+
+    def __init__(self, max_bytes: int, left: Callable[[Key], None]) -> None:
+        super().__init__(max_bytes, getsizeof=lambda entry: entry.size)
+        self._left = left
+
+    def popitem(self) -> tuple[Key, Entry]:
+        key, entry = super().popitem()
+        _release(entry)
+        self._left(key)
+        return key, entry
+
+
+class Store:
+    def __init__(self, max_bytes: int, max_object_bytes: int) -> None:
+        self._entries = _Sized(max_bytes, self._forget)
+        self._max_object_bytes = min(max_object_bytes, max_bytes)
+        self._offsets: dict[str, set[str]] = {}
+        self._tails: dict[str, set[str]] = {}  # those of them that a write makes obsolete
+        self.evicted = 0
+
+    @property
+    def bytes(self) -> int:
+        return int(self._entries.currsize)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, stream: str, offset: str) -> Entry | None:
+        return self._entries.get((stream, offset))
+
+    def put(self, entry: Entry) -> bool:
+        """Also after an entry has grown by a form: its size is counted anew."""
+        key = (entry.stream, entry.offset)
+        if entry.size > self._max_object_bytes:
+            self.drop(*key)
+            return False
+        before = self._entries.pop(key, None)
+        if before is not None:
+            _release(before)
+        self._entries[key] = entry
+        entry.kept = Kept(entry)
+        self._offsets.setdefault(entry.stream, set()).add(entry.offset)
+        if entry.immutable:
+            _discard(self._tails, key)
+        else:
+            self._tails.setdefault(entry.stream, set()).add(entry.offset)
+        return True
+
+    def recount(self, entry: Entry) -> None:
+        """The entry has grown; if it was dropped meanwhile, it stays dropped."""
+        if self._entries.get((entry.stream, entry.offset)) is entry:
+            self.put(entry)
+
+    def drop(self, stream: str, offset: str) -> None:
+        entry = self._entries.pop((stream, offset), None)
+        if entry is not None:
+            _release(entry)
+            self._unlist((stream, offset))
+
+    def drop_tails(self, stream: str) -> None:
+        """Everything that a write makes obsolete."""
+        for offset in list(self._tails.get(stream, ())):
+            self.drop(stream, offset)
+
+    def purge(self, stream: str) -> int:
+        """Everything of one stream; how many entries that were."""
+        offsets = self._offsets.pop(stream, set())
+        self._tails.pop(stream, None)
+        for offset in offsets:
+            entry = self._entries.pop((stream, offset), None)
+            if entry is not None:
+                _release(entry)
+        return len(offsets)
+
+    def clear(self) -> None:
+        for stream in list(self._offsets):
+            self.purge(stream)
+
+    def _forget(self, key: Key) -> None:
+        self.evicted += 1
+        self._unlist(key)
+
+    def _unlist(self, key: Key) -> None:
+        _discard(self._offsets, key)
+        _discard(self._tails, key)
+
+
+def _discard(lists: dict[str, set[str]], key: Key) -> None:
+    stream, offset = key
+    offsets = lists.get(stream)
+    if offsets is not None:
+        offsets.discard(offset)
+        if not offsets:
+            del lists[stream]
+
+
+def _release(entry: Entry) -> None:
+    if entry.kept is not None:
+        entry.kept.entry = None
+        entry.kept = None

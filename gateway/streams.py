@@ -1,0 +1,72 @@
+"""What is known of a stream beside its chunks: which incarnation, and whether it can expire.
+
+An answer of another incarnation is news only if its request left later than the one that told of
+the present incarnation; a slow old answer must not bring an old stream back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from cachetools import LRUCache
+
+from gateway.rules.freshness import Expiry
+
+MAX_STREAMS = 100_000
+
+
+class News(Enum):
+    NOTHING = auto()
+    REPLACED = auto()  # a new incarnation: everything stored is of the old one
+    OUTDATED = auto()  # this answer is of an old one
+
+
+@dataclass(slots=True)
+class Known:
+    incarnation: str = ""
+    departure: int = 0  # of the request that told of the incarnation
+    expiry: Expiry = Expiry.UNKNOWN
+    ttl_s: float | None = None
+    touched_at: float = 0.0  # when the origin last saw a read
+
+
+class Streams:
+    def __init__(self) -> None:
+        self._known: LRUCache[str, Known] = LRUCache(MAX_STREAMS)
+
+    def get(self, stream: str) -> Known:
+        known = self._known.get(stream)
+        if known is None:
+            known = self._known[stream] = Known()
+        return known
+
+    def peek(self, stream: str) -> Known | None:
+        return self._known.get(stream)
+
+    def forget(self, stream: str) -> None:
+        self._known.pop(stream, None)
+
+    def learn_incarnation(self, stream: str, incarnation: str, departure: int) -> News:
+        known = self.get(stream)
+        if not incarnation or incarnation == known.incarnation:
+            return News.NOTHING
+        if known.incarnation and departure < known.departure:
+            return News.OUTDATED
+        replaced = known.incarnation != ""
+        known.incarnation, known.departure = incarnation, departure
+        return News.REPLACED if replaced else News.NOTHING
+
+    def learn_expiry(self, stream: str, headers: Mapping[str, str]) -> None:
+        """From the headers of a PUT that succeeded, or of the answer to a HEAD."""
+        known = self.get(stream)
+        ttl = headers.get("stream-ttl", "")
+        known.ttl_s = float(ttl) if ttl.isascii() and ttl.isdigit() and len(ttl) < 16 else None
+        expires = ttl != "" or "stream-expires-at" in headers
+        known.expiry = Expiry.POSSIBLE if expires else Expiry.NEVER
+
+    def needs_touch(self, stream: str, now: float) -> bool:
+        """Reads renew a sliding window; a live reader who joins others must not let it run out."""
+        known = self._known.get(stream)
+        if known is None or known.ttl_s is None:
+            return False
+        return now - known.touched_at > known.ttl_s / 4

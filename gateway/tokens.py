@@ -1,0 +1,147 @@
+"""Tokens to principals: verified once, remembered by the hash of the whole token.
+
+A remembered token dies with its time, with its key, and with its revocation, which is looked up
+again every few seconds. The rules of what is in a token are in `rules/claims.py`.
+"""
+
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from cachetools import LRUCache
+
+from gateway.config import AuthConfig
+from gateway.jwks import BoundKey, Keys, KeysUnavailable
+from gateway.rules.access import Principal
+from gateway.rules.challenges import AuthError, invalid_token, keys_unavailable
+from gateway.rules.claims import Unverified, read_claims, take_apart
+
+__all__ = ["AuthError", "Revoked", "Tokens"]
+
+log = logging.getLogger("weir.gateway")
+
+# (token id, subject) -> whether either is revoked. Where nobody can tell, the last answer holds,
+# and before the first one a token is good: it is signed, its life is its issuer's choice, and a
+# Redis that the gateway can do without must not lock out every reader.
+Revoked = Callable[[str, str], Awaitable[bool]]
+
+RECHECK_S = 5.0
+
+
+@dataclass(slots=True)
+class Remembered:
+    principal: Principal
+    key: bytes  # identity of the key; empty if the token named none
+    generation: int  # of the key set that `key` was last seen in
+    good_until: float  # then it needs verify() again
+    asked_at: float = -math.inf  # when its revocation was last looked up
+    revoked: bool = False
+
+
+class Tokens:
+    def __init__(self, auth: AuthConfig, keys: Keys, revoked: Revoked | None = None) -> None:
+        self._auth = auth
+        self._keys = keys
+        self._revoked = revoked
+        self._remembered: LRUCache[bytes, Remembered] = LRUCache(auth.remembered_tokens)
+        self.verified = 0  # signatures found good
+        self.unknown_revocations = 0  # lookups without an answer
+        for name in ("issuer", "audience"):
+            if not getattr(auth, name):
+                log.warning("auth.%s is not set: tokens made for others are taken as well", name)
+
+    @property
+    def ready(self) -> bool:
+        """Whether any token can be verified."""
+        return self._keys.ready
+
+    @property
+    def remembered(self) -> int:
+        return len(self._remembered)
+
+    def known(self, token: str, now: float) -> Principal | None:
+        """The principal of a token that needs no further check; None means: ask verify()."""
+        entry = self.recall(token)
+        return entry.principal if entry is not None and self.stands(entry, now) else None
+
+    def recall(self, token: str) -> Remembered | None:
+        """What is remembered of a token, good or not: for those who keep it and ask `stands`."""
+        if len(token) > self._auth.max_token_bytes or not token.isascii():
+            return None
+        return self._remembered.get(sha256(token.encode()).digest())
+
+    def stands(self, entry: Remembered, now: float) -> bool:
+        """Whether a remembered token is good as it is, without asking anyone."""
+        if now >= entry.good_until:
+            return False
+        return entry.generation == self._keys.generation or self._key_stands(entry)
+
+    async def verify(self, token: str, now: float) -> Principal:
+        """The principal of any token; raises AuthError."""
+        if len(token) > self._auth.max_token_bytes:
+            raise invalid_token("too-large")
+        if not token.isascii():
+            raise invalid_token("malformed")
+        digest = sha256(token.encode()).digest()
+        entry = self._recall(digest, now)
+        if entry is None:
+            entry = self._remembered[digest] = await self._check(token, now)
+        if self._revoked is not None:
+            await self._look_up(entry, self._revoked, now)
+        if entry.revoked:
+            raise invalid_token("revoked")
+        return entry.principal
+
+    def _recall(self, digest: bytes, now: float) -> Remembered | None:
+        """A token whose signature and claims are still good."""
+        entry = self._remembered.get(digest)
+        if entry is not None and now < entry.principal.expires_at and self._key_stands(entry):
+            return entry
+        self._remembered.pop(digest, None)
+        return None
+
+    def _key_stands(self, entry: Remembered) -> bool:
+        """Whether the key is still in the set; a token that named none is verified again."""
+        if entry.generation == self._keys.generation:
+            return True
+        if entry.key not in self._keys.current.identities:
+            return False
+        entry.generation = self._keys.generation
+        return True
+
+    async def _check(self, token: str, now: float) -> Remembered:
+        parts = take_apart(token, self._auth)
+        key = await self._find_key(parts)
+        if not key.verify(parts.signed, parts.signature):
+            raise invalid_token("bad-signature")
+        self.verified += 1
+        principal = read_claims(parts.payload, key.key_id, self._auth, now)
+        good_until = principal.expires_at if self._revoked is None else -math.inf
+        identity = b"" if parts.key_id is None else key.identity
+        return Remembered(principal, identity, self._keys.generation, good_until)
+
+    async def _find_key(self, parts: Unverified) -> BoundKey:
+        try:
+            key = await self._keys.find(parts.key_id, parts.algorithm)
+        except KeysUnavailable:
+            raise keys_unavailable() from None
+        if key is None:
+            raise invalid_token("unknown-key")
+        if key.algorithm != parts.algorithm:
+            raise invalid_token("algorithm")
+        return key
+
+    async def _look_up(self, entry: Remembered, revoked: Revoked, now: float) -> None:
+        """Ask for a revocation when the last answer is old."""
+        if now < entry.asked_at + RECHECK_S:
+            return
+        principal = entry.principal
+        try:
+            entry.revoked = await revoked(principal.token_id, principal.subject)
+        except Exception:
+            self.unknown_revocations += 1
+        entry.asked_at = now
+        due_at = min(now + RECHECK_S, principal.expires_at)
+        entry.good_until = -math.inf if entry.revoked else due_at

@@ -1,0 +1,547 @@
+"""The client to the origin: two pools of connections, timeouts, retries, the circuit breaker.
+
+Live tails have a pool of their own, so a thousand waiting long-polls never hold up a catch-up. An
+answer comes back whole and checked, or as an UpstreamError: a body that was cut short, encoded, or
+without a length to tell whether it was, is never passed on as a 200. Exceptions of aiohttp end
+here.
+
+What is sent twice. A request of which nothing was sent may always be tried again: no connection
+came about. One that left may have been carried out, whatever happened to the connection then, so
+only GET, HEAD and appends with producer headers are repeated, and only before a response head.
+aiohttp's own repetition would also take PUT and DELETE, and is switched off. A connection that the
+origin closed while it was idle is found out before it is used: an idle connection that has
+something to read has ended. What is left is a close that is still on its way to us. It fails a
+plain append (502, `sent`), and is rare, because our idle time is below that of the servers.
+
+A timeout is not repeated: the time is gone.
+"""
+
+import asyncio
+import logging
+import math
+import re
+import select
+import ssl
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from http import HTTPStatus
+from io import BytesIO
+from typing import NamedTuple
+from weakref import WeakSet
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ClientRequest
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
+from yarl import URL
+
+from gateway.breaker import Breaker, Permit, State
+from gateway.config import GatewayConfig, UpstreamConfig
+from gateway.rules.forwarding import (
+    REPEATABLE_METHODS,
+    BadAnswer,
+    is_repeatable,
+    response_headers,
+)
+from protocol.errors import ProtocolError
+
+log = logging.getLogger("weir.gateway.upstream")
+
+KEEPALIVE_S = 4.0  # below the shortest idle time in use, which is Node's 5 s
+MAX_LINE_BYTES = 8 * 1024
+MAX_FIELD_BYTES = 8 * 1024
+MAX_FIELDS = 100
+READ_BYTES = 256 * 1024
+PROGRESS_BYTES = 1024  # a whole body brings at least this much in each idle time
+LARGE_BODY_BYTES = 1024 * 1024  # above, aiohttp wants a file, which it sends in pieces
+
+UNREACHABLE = "origin-unreachable"
+TIMEOUT = "origin-timeout"
+UNAVAILABLE = "origin-unavailable"
+BUSY = "origin-busy"
+BAD_ANSWER = "bad-origin-answer"
+FAILURES = (UNREACHABLE, TIMEOUT, UNAVAILABLE, BUSY, BAD_ANSWER)
+
+_TARGET = re.compile(r"/[!\"$-~]*")  # visible ASCII without a fragment
+_STATUSES = frozenset(s.value for s in HTTPStatus if s.value >= 200) - {206}  # no Range is asked
+_NO_BODY = frozenset({204, 304})
+# In place of aiohttp's own, which name it and accept encodings.
+_OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "weir"}
+_NO_TYPE = ("Content-Type",)
+_ANSWERED = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """`target` is the canonical path, encoded, with its query; `headers` as rules.forwarding."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    def __post_init__(self) -> None:
+        if not _TARGET.fullmatch(self.target):
+            raise ValueError("the target is not an encoded path")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamResponse:
+    """`headers` have lower-case names, and only those that may be passed on."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    attempts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamStream:
+    """A response whose body has yet to come."""
+
+    status: int
+    headers: dict[str, str]
+    pieces: AsyncIterator[bytes]
+    attempts: int = 1
+
+
+class UpstreamError(ProtocolError):
+    """No answer that can be passed on; `sent` when the origin may have carried out the request."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        headers: tuple[tuple[str, str], ...] = (),
+        *,
+        sent: bool = False,
+    ) -> None:
+        super().__init__(status, code, detail, headers)
+        self.sent = sent
+
+
+class TooLarge(UpstreamError):
+    """The body has more bytes than were asked for; `open` passes on a body of any size."""
+
+    def __init__(self) -> None:
+        super().__init__(502, "answer-too-large", "The origin's answer is too large.", sent=True)
+
+
+class Upstream:
+    """`requests`, `failures` and `retries` count what happened, for the metrics."""
+
+    def __init__(
+        self,
+        config: GatewayConfig,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._config = config.upstream
+        self._max_bytes = config.cache.max_object_bytes
+        self._tls = tls
+        self._clock = clock
+        url = URL(config.gateway.origin_url)
+        self._path = url.raw_path.rstrip("/")
+        self._base = f"{url.origin()}{self._path}"
+        self._own_headers = {**_OWN_HEADERS, **_basic_auth(url)}
+        self.breaker = Breaker(self._config.breaker_failures, self._config.breaker_secs)
+        self.requests: Counter[str] = Counter()  # by kind; each attempt that left
+        self.failures: Counter[str] = Counter()  # by code
+        self.retries = 0
+
+    async def start(self) -> None:
+        config = self._config
+        self._ordinary = _Pool(config.connections, config, self._tls)
+        self._live = _Pool(config.live_connections, config, self._tls)
+
+    async def close(self) -> None:
+        await self._ordinary.session.close()
+        await self._live.session.close()
+
+    @property
+    def state(self) -> State:
+        return self.breaker.state(self._clock())
+
+    @property
+    def is_up(self) -> bool:
+        """As far as the breaker knows."""
+        return self.state is not State.OPEN
+
+    async def fetch(
+        self,
+        request: UpstreamRequest,
+        *,
+        live: bool = False,
+        max_bytes: int | None = None,
+        on_departure: Callable[[], None] | None = None,
+    ) -> UpstreamResponse:
+        """The whole answer. `on_departure` is called once, just before the first byte can leave."""
+        limit = self._max_bytes if max_bytes is None else max_bytes
+        flight = _Flight(self, request, live, on_departure)
+        pool = await self._take_slot(live)
+        try:
+            response, headers = await self._begin(flight, pool.session)
+            try:
+                body = await _read_whole(response, limit, self._config.idle_timeout_secs)
+            except Exception as error:
+                raise self._failed(error, sent=True) from error
+            finally:
+                response.close()
+        finally:
+            pool.slots.release()
+        return UpstreamResponse(response.status, headers, body, flight.attempts)
+
+    @asynccontextmanager
+    async def open(
+        self,
+        request: UpstreamRequest,
+        *,
+        live: bool = False,
+        on_departure: Callable[[], None] | None = None,
+    ) -> AsyncIterator[UpstreamStream]:
+        """The head, and the body in pieces as they come; ends the connection if left early."""
+        idle_s = self._config.live_timeout_secs if live else self._config.idle_timeout_secs
+        flight = _Flight(self, request, live, on_departure)
+        pool = await self._take_slot(live)
+        try:
+            response, headers = await self._begin(flight, pool.session)
+            try:
+                pieces = self._pieces(response, idle_s)
+                yield UpstreamStream(response.status, headers, pieces, flight.attempts)
+            finally:
+                response.close()
+        finally:
+            pool.slots.release()
+
+    # -- one request -------------------------------------------------------------------------------
+
+    async def _take_slot(self, live: bool) -> "_Pool":
+        """Wait for one of the pool's connections to be free; the caller gives it back."""
+        pool = self._live if live else self._ordinary
+        if pool.session.closed:
+            raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
+        if self.state is State.OPEN:
+            self._admit()  # which refuses: nobody waits for a connection that is of no use
+        if not pool.slots.locked():
+            await pool.slots.acquire()
+            return pool
+        try:
+            async with asyncio.timeout(self._config.first_byte_timeout_secs):
+                await pool.slots.acquire()
+        except TimeoutError:
+            self.failures[BUSY] += 1
+            wait = (("Retry-After", "1"),)
+            text = "All connections to the origin are in use."
+            raise UpstreamError(503, BUSY, text, wait) from None
+        return pool
+
+    async def _begin(self, flight: "_Flight", session: aiohttp.ClientSession) -> "_Begun":
+        """Send until a head has come that may be passed on; tell the breaker."""
+        permit = self._admit()
+        try:
+            begun = await self._send_repeatedly(flight, session)
+        except UpstreamError as error:
+            self._report(permit, error, flight.live)
+            raise
+        except BaseException:
+            self.breaker.abandon(permit)
+            raise
+        self._succeed()
+        return begun
+
+    async def _send_repeatedly(self, flight: "_Flight", session: aiohttp.ClientSession) -> "_Begun":
+        while True:
+            flight.begin_attempt()
+            try:
+                return await self._send(flight, session)
+            except Exception as error:
+                repeat = flight.attempts <= self._config.retries and flight.may_repeat(error)
+                if not repeat:
+                    raise self._failed(error, sent=flight.sent) from error
+                self.retries += 1
+
+    async def _send(self, flight: "_Flight", session: aiohttp.ClientSession) -> "_Begun":
+        request = flight.request
+        unset = _flight.set(flight)
+        try:
+            async with asyncio.timeout(None) as flight.timeout:  # `depart` sets it
+                response = await session.request(
+                    request.method,
+                    URL(self._base + request.target, encoded=True),
+                    headers={**self._own_headers, **request.headers},
+                    data=_payload(request.body),
+                    # aiohttp would make up a type for a write that has none.
+                    skip_auto_headers=_NO_TYPE if _is_untyped(request) else None,
+                    allow_redirects=False,
+                )
+        finally:
+            _flight.reset(unset)
+        try:
+            return _Begun(response, _check_head(response, request, self._path))
+        except BaseException:
+            response.close()
+            raise
+
+    async def _pieces(
+        self, response: aiohttp.ClientResponse, idle_s: float
+    ) -> AsyncIterator[bytes]:
+        while True:
+            try:
+                async with asyncio.timeout(idle_s):
+                    piece = await response.content.readany()
+            except Exception as error:
+                raise self._failed(error, sent=True) from error
+            if not piece:
+                return
+            yield piece
+
+    # -- what it tells -----------------------------------------------------------------------------
+
+    def departing(self, flight: "_Flight") -> None:
+        """A connection is there and the request is about to be written to it."""
+        self.requests[_kind(flight.request, flight.live)] += 1
+        if flight.live:  # its answer may be long in coming, and the origin is there
+            self._succeed()
+
+    def first_byte_s(self, live: bool) -> float:
+        return self._config.live_timeout_secs if live else self._config.first_byte_timeout_secs
+
+    def _admit(self) -> Permit:
+        permit = self.breaker.admit(self._clock())
+        if permit.wait_s:
+            self.failures[UNAVAILABLE] += 1
+            wait = ("Retry-After", str(math.ceil(permit.wait_s)))
+            raise UpstreamError(503, UNAVAILABLE, "The origin is not available.", (wait,))
+        return permit
+
+    def _succeed(self) -> None:
+        if self.breaker.state(self._clock()) is not State.CLOSED:
+            log.warning("the origin is back")
+        self.breaker.succeed()
+
+    def _report(self, permit: Permit, error: UpstreamError, live: bool) -> None:
+        """Of live tails only a missing connection counts: a restart cuts all of them at once."""
+        if error.code == BAD_ANSWER:  # whoever answers is there
+            self._succeed()
+        elif live and error.sent:
+            self.breaker.abandon(permit)
+        else:
+            before = self.breaker.opened
+            self.breaker.fail(permit, self._clock())
+            if self.breaker.opened > before:
+                log.warning("the origin is away: %s", error.detail)
+
+    def _failed(self, error: Exception, *, sent: bool) -> UpstreamError:
+        ours = explain(error, sent)
+        self.failures[ours.code] += 1
+        return ours
+
+
+class _Pool:
+    """Connections of one use, and how many may be busy at a time."""
+
+    def __init__(
+        self, connections: int, config: UpstreamConfig, tls: ssl.SSLContext | None
+    ) -> None:
+        self.slots = asyncio.Semaphore(connections)
+        self.session = aiohttp.ClientSession(
+            connector=_Connector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=tls or True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=_timeouts(config),
+            read_bufsize=READ_BYTES,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
+            max_headers=MAX_FIELDS,
+        )
+        self.session._retry_connection = False  # see the top
+
+
+class _Begun(NamedTuple):
+    """A response whose head was read and checked."""
+
+    response: aiohttp.ClientResponse
+    headers: dict[str, str]
+
+
+class _Flight:
+    """One request on its way, over all its attempts."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        request: UpstreamRequest,
+        live: bool,
+        on_departure: Callable[[], None] | None,
+    ) -> None:
+        self._upstream = upstream
+        self.request = request
+        self.live = live
+        self._on_departure = on_departure
+        self.timeout: asyncio.Timeout
+        self.attempts = 0
+        self.sent = False  # by any attempt
+        self._sent_now = False  # by this one
+
+    def begin_attempt(self) -> None:
+        self.attempts += 1
+        self._sent_now = False
+
+    def depart(self) -> None:
+        """A connection is there: what comes next is the first byte."""
+        first_byte_s = self._upstream.first_byte_s(self.live)
+        self.timeout.reschedule(asyncio.get_running_loop().time() + first_byte_s)
+        self._upstream.departing(self)
+        if self._on_departure is not None and not self.sent:
+            self._on_departure()
+        self.sent = self._sent_now = True
+
+    def may_repeat(self, error: Exception) -> bool:
+        if isinstance(error, TimeoutError) or not isinstance(error, aiohttp.ClientConnectionError):
+            return False
+        return not self._sent_now or is_repeatable(self.request.method, self.request.headers)
+
+
+# How the connector finds the request it connects: aiohttp hands it nothing of ours.
+_flight: ContextVar[_Flight] = ContextVar("_flight")
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Gives out no connection that has ended, and says when one was given out."""
+
+    def __init__(self, *, limit: int, keepalive_timeout: float, ssl: ssl.SSLContext | bool) -> None:
+        super().__init__(limit=limit, keepalive_timeout=keepalive_timeout, ssl=ssl)
+        self._used: WeakSet[ResponseHandler] = WeakSet()
+
+    async def connect(  # the signature is aiohttp's
+        self,
+        req: ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        while (protocol := connection.protocol) in self._used and _has_ended(connection):
+            connection.close()
+            connection = await super().connect(req, traces, timeout)
+        if protocol is not None:
+            self._used.add(protocol)
+        try:
+            _flight.get().depart()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _has_ended(connection: Connection) -> bool:
+    """Whether an idle connection brought anything: its end, or bytes that nobody asked for."""
+    transport, protocol = connection.transport, connection.protocol
+    if transport is None or protocol is None or protocol.should_close:
+        return True
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), _ANSWERED)
+    return bool(poll.poll(0))
+
+
+def _timeouts(config: UpstreamConfig) -> aiohttp.ClientTimeout:
+    """Only connecting is timed by aiohttp; it knows one time for first bytes and later ones."""
+    return aiohttp.ClientTimeout(
+        total=None, connect=None, sock_connect=config.connect_timeout_secs, sock_read=None
+    )
+
+
+def _basic_auth(url: URL) -> dict[str, str]:
+    """Credentials in the origin's URL; a forwarded token goes before them."""
+    if url.user is None:
+        return {}
+    return {"authorization": aiohttp.encode_basic_auth(url.user, url.password or "")}
+
+
+def _payload(body: bytes) -> bytes | BytesIO | None:
+    if not body:
+        return None
+    return body if len(body) <= LARGE_BODY_BYTES else BytesIO(body)
+
+
+def _is_untyped(request: UpstreamRequest) -> bool:
+    return request.method not in REPEATABLE_METHODS and "content-type" not in request.headers
+
+
+def _kind(request: UpstreamRequest, live: bool) -> str:
+    if live:
+        return "live"
+    return {"GET": "read", "HEAD": "head"}.get(request.method, "write")
+
+
+def _check_head(
+    response: aiohttp.ClientResponse, request: UpstreamRequest, origin_path: str
+) -> dict[str, str]:
+    status = response.status
+    if status not in _STATUSES:
+        raise BadAnswer(f"status {status} was not asked for")
+    if status == 304 and "if-none-match" not in request.headers:
+        raise BadAnswer("304 without a condition")
+    framed = "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
+    if not framed and request.method != "HEAD" and status not in _NO_BODY:
+        raise BadAnswer("without a length, a whole body looks like half of one")
+    return response_headers(response.headers.items(), origin_path)
+
+
+async def _read_whole(response: aiohttp.ClientResponse, max_bytes: int, idle_s: float) -> bytes:
+    if response.method == "HEAD" or response.status in _NO_BODY:
+        return b""
+    if (response.content_length or 0) > max_bytes:
+        raise TooLarge
+    content = response.content
+    if content.is_eof():  # it came with the head, and needs no clock
+        return _within(content.read_nowait(), max_bytes)
+    parts: list[bytes] = []
+    size = mark = 0
+    now = asyncio.get_running_loop().time
+    async with asyncio.timeout(idle_s) as timeout:
+        while part := await content.readany():
+            parts.append(part)
+            size += len(part)
+            if size > max_bytes:
+                raise TooLarge
+            if size - mark >= PROGRESS_BYTES:
+                mark = size
+                timeout.reschedule(now() + idle_s)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _within(body: bytes, max_bytes: int) -> bytes:
+    if len(body) > max_bytes:
+        raise TooLarge
+    return body
+
+
+# The first row that fits; the details name no address of the origin.
+_EXPLAINED: tuple[tuple[type[Exception], int, str, str], ...] = (
+    (aiohttp.ConnectionTimeoutError, 504, TIMEOUT, "The origin took no connection in time."),
+    (aiohttp.ClientConnectorError, 502, UNREACHABLE, "There is no connection to the origin."),
+    (aiohttp.ClientResponseError, 502, BAD_ANSWER, "The origin's answer is not valid HTTP."),
+    (aiohttp.ClientPayloadError, 502, BAD_ANSWER, "The origin's answer was cut short."),
+    (aiohttp.ClientError, 502, UNREACHABLE, "The origin ended the connection."),
+    (TimeoutError, 504, TIMEOUT, "The origin did not answer in time."),
+)
+
+
+def explain(error: Exception, sent: bool) -> UpstreamError:
+    """A foreign exception as ours; what is not of the network is a mistake and stays as it is."""
+    if isinstance(error, UpstreamError):
+        return error
+    if isinstance(error, BadAnswer):
+        detail = f"The origin's answer cannot be passed on: {error}."
+        return UpstreamError(502, BAD_ANSWER, detail, sent=sent)
+    for kind, status, code, detail in _EXPLAINED:
+        if isinstance(error, kind):
+            return UpstreamError(status, code, detail, sent=sent)
+    raise error

@@ -1,0 +1,415 @@
+"""Live readers at their hub, without sockets: who is told what, and that nobody is left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from gateway.hub import Hub
+from gateway.upstream import TooLarge, UpstreamError
+from protocol.offsets import format_offset
+from tests.helpers.parts import (
+    OTHER_INCARNATION,
+    Asking,
+    KeptExchange,
+    Parts,
+    chunk,
+    make_parts,
+    quiet,
+    soon,
+)
+
+MakeParts = Callable[..., Parts]
+ZERO = format_offset(0)
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[MakeParts]:
+    made: list[Parts] = []
+
+    def start(**sections: Any) -> Parts:
+        made.append(make_parts(**sections))
+        return made[-1]
+
+    yield start
+    for parts in made:
+        await parts.close()
+        assert not parts.upstream.open, "an upstream request outlived its readers"
+
+
+@pytest.fixture
+def parts(make: MakeParts) -> Parts:
+    return make()
+
+
+def poll(parts: Parts, position: int, exchange: KeptExchange | None = None) -> Asking:
+    target = f"a?offset={format_offset(position)}&live=long-poll"
+    return parts.ask(target, exchange=exchange)
+
+
+async def follow(parts: Parts, body: bytes = b"hello") -> Asking:
+    """An SSE reader that has caught up with `body` and rides the hub."""
+    reader = parts.ask("a?offset=-1&live=sse")
+    (await parts.upstream.next()).answer(200, chunk(0, len(body), tail=True), body)
+    await soon(lambda: parts.hubs.reader_count > 0)
+    return reader
+
+
+def the_hub(parts: Parts) -> Hub:
+    return parts.hubs._hubs["a"]
+
+
+# -- sharing -------------------------------------------------------------------------------------
+
+
+async def test_all_who_wait_at_one_place_share_one_poll_and_its_data(parts: Parts) -> None:
+    waiting = [poll(parts, 5) for _ in range(50)]
+    tail = await parts.upstream.next()
+    assert tail.live and tail.target == f"/v1/stream/a?offset={format_offset(5)}&live=long-poll"
+    tail.answer(200, chunk(5, 9, tail=True), b"news")
+    answers = [await one.exchange.answered() for one in waiting]
+    assert {(a.status, a.body, a.next_offset) for a in answers} == {
+        (200, b"news", format_offset(9))
+    }
+    assert len(parts.upstream.asked) == 1
+
+
+@pytest.mark.parametrize("status", [204, 500, 503, 404])
+async def test_an_answer_without_data_goes_to_all_who_wait(
+    parts: Parts, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.hub.TRANSIT_SECS", 0.0)
+    waiting = [poll(parts, 5) for _ in range(10)]
+    tail = await parts.upstream.next()
+    waiting += [poll(parts, 5) for _ in range(10)]
+    tail.answer(status, {"stream-next-offset": format_offset(5)})
+    assert {(await one.exchange.answered()).status for one in waiting} == {status}
+    assert len(parts.upstream.asked) == 1
+
+
+async def test_who_came_while_nothing_new_was_on_its_way_hears_of_later_news(
+    parts: Parts,
+) -> None:
+    """A write may have been acknowledged between the origin's answer and his question."""
+    early = poll(parts, 5)
+    tail = await parts.upstream.next()
+    late = poll(parts, 5)
+    tail.answer(204, {"stream-next-offset": format_offset(5)})
+    assert (await early.exchange.answered()).status == 204
+    (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
+    assert (await late.exchange.answered()).body == b"news"
+
+
+async def test_who_is_behind_is_served_by_a_catch_up_read(parts: Parts) -> None:
+    ahead = poll(parts, 9)
+    await parts.upstream.next()
+    behind = poll(parts, 5)
+    (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
+    assert (await behind.exchange.answered()).body == b"news"
+    assert ahead.exchange.finished == 0
+
+
+async def test_who_is_ahead_waits_until_the_hub_has_come_there(parts: Parts) -> None:
+    here = poll(parts, 5)
+    tail = await parts.upstream.next()
+    ahead = poll(parts, 9)
+    (await parts.upstream.next()).answer(200, chunk(9, 9, tail=True), b"")
+    await quiet()
+    tail.answer(200, chunk(5, 9, tail=True), b"news")
+    assert (await here.exchange.answered()).body == b"news"
+    (await parts.upstream.next()).answer(200, chunk(9, 12, tail=True), b"now")
+    assert (await ahead.exchange.answered()).body == b"now"
+
+
+async def test_a_place_between_two_batches_finds_its_data_itself(parts: Parts) -> None:
+    poll(parts, 5)
+    tail = await parts.upstream.next()
+    between = poll(parts, 7)
+    (await parts.upstream.next()).answer(200, chunk(7, 7, tail=True), b"")
+    await quiet()
+    tail.answer(200, chunk(5, 9, tail=True), b"news")
+    (await parts.upstream.next()).answer(200, chunk(7, 9, tail=True), b"ws")
+    assert (await between.exchange.answered()).body == b"ws"
+
+
+async def test_the_window_serves_who_comes_a_moment_late(parts: Parts) -> None:
+    first = poll(parts, 5)
+    (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
+    await first.exchange.answered()
+    late = poll(parts, 5)
+    answer = await late.exchange.answered()
+    assert (answer.body, answer["Cache-Status"]) == (b"news", "weir; hit; detail=hub")
+    assert not answer.up_to_date, "the window cannot know"
+    assert len(parts.upstream.asked) == 1
+
+
+async def test_a_hub_beyond_the_tail_is_moved_back_to_a_proven_tail(parts: Parts) -> None:
+    bogus = poll(parts, 999)
+    await parts.upstream.next()
+    honest = poll(parts, 5)
+    for _ in range(3):
+        (await parts.upstream.next()).answer(200, chunk(5, 5, tail=True), b"")
+    assert (await bogus.exchange.answered()).status == 400
+    tail = await parts.upstream.next()
+    assert tail.live and format_offset(5) in tail.target
+    tail.answer(200, chunk(5, 9, tail=True), b"news")
+    assert (await honest.exchange.answered()).body == b"news"
+
+
+async def test_a_hub_vouches_for_the_tail_only_while_it_waits_there(
+    make: MakeParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By configuration; while the origin is away, nobody knows."""
+    monkeypatch.setattr("gateway.hub.FIRST_PAUSE_SECS", 10.0)
+    parts = make(cache={"tail_reads": "hub"})
+    await follow(parts)
+    tail = await parts.upstream.next()
+    assert (await parts.ask("a").exchange.answered())["Cache-Status"] == "weir; hit; detail=hub"
+    tail.fail()
+    await quiet()
+    asking = parts.ask("a")
+    (await parts.upstream.next()).answer(200, chunk(0, 9, tail=True), b"hellonews")
+    assert (await asking.exchange.answered()).body == b"hellonews"
+
+
+# -- ends ----------------------------------------------------------------------------------------
+
+
+async def test_the_upstream_poll_is_cancelled_when_all_have_left(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.hub.LINGER_SECS", 0.0)
+    waiting = [poll(parts, 5) for _ in range(3)]
+    tail = await parts.upstream.next()
+    for one in waiting:
+        one.exchange.leave()
+    await soon(lambda: tail.future.cancelled())
+    assert len(parts.hubs) == 0
+    assert [record.status for record in parts.log.records] == [499] * 3
+
+
+async def test_every_slot_is_given_back(make: MakeParts) -> None:
+    parts = make(gateway={"max_live_readers": 2})
+    for _ in range(5):
+        waiting, reader = poll(parts, 5), parts.ask("a?offset=-1&live=sse")
+        await quiet()
+        assert poll(parts, 5).response.status == 503
+        waiting.exchange.leave()
+        reader.exchange.leave()
+    assert parts.hubs._slots.total == 0
+
+
+async def test_data_with_the_end_reaches_every_reader(parts: Parts) -> None:
+    reader, waiting = await follow(parts), poll(parts, 5)
+    (await parts.upstream.next()).answer(200, chunk(5, 9, closed=True), b"last")
+    answer = await waiting.exchange.answered()
+    assert answer.closed and answer.body == b"last"
+    await reader.exchange.answered()
+    assert b"data:last\n" in reader.exchange.data and b'"streamClosed":true' in reader.exchange.data
+    assert parts.log.records[-1].ended == "closed"
+
+
+async def test_a_close_without_data_ends_every_reader(parts: Parts) -> None:
+    reader, waiting = await follow(parts), poll(parts, 5)
+    told = {"stream-next-offset": format_offset(5), "stream-closed": "true"}
+    (await parts.upstream.next()).answer(204, told)
+    answer = await waiting.exchange.answered()
+    assert answer.status == 204 and answer.closed and "Stream-Cursor" not in answer
+    await reader.exchange.answered()
+    assert b'"streamClosed":true' in reader.exchange.data
+
+
+async def test_half_a_character_at_the_end_of_a_stream_is_sent_as_text(parts: Parts) -> None:
+    reader = await follow(parts, "é".encode()[:1])
+    assert b"event: data" not in reader.exchange.data
+    told = {"stream-next-offset": format_offset(1), "stream-closed": "true"}
+    (await parts.upstream.next()).answer(204, told)
+    await reader.exchange.answered()
+    assert b"data:\xc3\n" in reader.exchange.data
+
+
+async def test_deletion_answers_who_waits_and_ends_who_reads(parts: Parts) -> None:
+    reader, waiting = await follow(parts), poll(parts, 5)
+    await parts.upstream.next()
+    parts.chunks.replaced("a")
+    assert (await waiting.exchange.answered()).status == 404
+    assert reader.exchange.data.endswith(b"0\r\n\r\n")
+    assert [(r.status, r.role, r.ended) for r in parts.log.records] == [
+        (404, "hub", ""),
+        (200, "hub", "deleted"),
+    ]
+
+
+async def test_readers_who_replay_get_a_clean_end_when_the_gateway_stops(parts: Parts) -> None:
+    reader, waiting = parts.ask("a?offset=-1&live=sse"), parts.ask("a?offset=now&live=long-poll")
+    first, second = await parts.upstream.next(), await parts.upstream.next()
+    parts.hubs.drain()
+    stopping = asyncio.create_task(parts.hubs.settle(5.0))
+    await quiet()
+    first.answer(200, chunk(0, 5), b"hello")
+    second.answer(200, chunk(5, 5, tail=True), b"")
+    await stopping
+    assert reader.exchange.data.endswith(b"0\r\n\r\n")
+    assert (await waiting.exchange.answered()).status == 204
+
+
+# -- never mixed ---------------------------------------------------------------------------------
+
+
+async def test_one_event_stream_never_shows_two_incarnations(parts: Parts) -> None:
+    """Re-created behind the gateway's back while a reader replays."""
+    reader = parts.ask("a?offset=-1&live=sse")
+    (await parts.upstream.next()).answer(200, chunk(0, 5), b"older")
+    other = chunk(5, 9, tail=True, incarnation=OTHER_INCARNATION)
+    (await parts.upstream.next()).answer(200, other, b"newer")
+    await reader.exchange.answered()
+    assert b"older" in reader.exchange.data and b"newer" not in reader.exchange.data
+    assert parts.log.records[-1].ended == "deleted"
+    await quiet()
+    assert parts.hubs.reader_count == 0
+
+
+async def test_a_reader_who_replays_ends_when_his_stream_is_purged(parts: Parts) -> None:
+    reader = parts.ask("a?offset=-1&live=sse")
+    headers = {"content-type": "text/plain", "stream-next-offset": "x5"}  # no incarnation
+    (await parts.upstream.next()).answer(200, headers, b"older")
+    await soon(lambda: b"older" in reader.exchange.data)
+    parts.chunks.replaced("a")
+    await reader.exchange.answered()
+    assert reader.exchange.data.endswith(b"0\r\n\r\n")
+    assert parts.log.records[-1].ended == "deleted"
+
+
+async def test_a_tail_of_another_incarnation_is_not_shown_to_present_readers(parts: Parts) -> None:
+    reader = await follow(parts)
+    other = chunk(5, 9, tail=True, incarnation=OTHER_INCARNATION)
+    (await parts.upstream.next()).answer(200, other, b"newer")
+    await reader.exchange.answered()
+    assert b"newer" not in reader.exchange.data
+    assert parts.log.records[-1].ended == "deleted"
+
+
+# -- nobody is left behind -----------------------------------------------------------------------
+
+
+async def test_a_large_batch_does_not_make_a_reader_slow(make: MakeParts) -> None:
+    """What counts is what he has not taken of earlier ones."""
+    parts = make(gateway={"max_reader_backlog_bytes": 1000})
+    reader = await follow(parts)
+    reader.exchange.unread = 500
+    (await parts.upstream.next()).answer(200, chunk(5, 100_005, tail=True), b"x" * 100_000)
+    await parts.upstream.next()
+    assert not reader.exchange.aborted
+    reader.exchange.unread = 1001
+    parts.upstream.open[0].answer(200, chunk(100_005, 100_006, tail=True), b"y")
+    await soon(lambda: reader.exchange.aborted)
+    assert parts.log.records[-1].ended == "slow"
+
+
+async def test_a_long_poll_that_timed_out_in_search_of_its_data_leaves_its_connection_alone(
+    make: MakeParts,
+) -> None:
+    parts = make(gateway={"long_poll_timeout_secs": 0.02})
+    poll(parts, 5)
+    tail = await parts.upstream.next()
+    one = poll(parts, 7)
+    (await parts.upstream.next()).answer(200, chunk(7, 7, tail=True), b"")
+    await quiet()
+    tail.answer(200, chunk(5, 9, tail=True), b"news")
+    search = await parts.upstream.next()
+    assert (await one.exchange.answered()).status == 204
+    search.fail(TooLarge())
+    await quiet()
+    assert not one.exchange.watched and one.exchange.finished == 1
+    assert parts.hubs.reader_count == 0
+
+
+async def test_a_search_that_ends_after_its_time_parks_nobody(make: MakeParts) -> None:
+    parts = make(gateway={"long_poll_timeout_secs": 0.02})
+    poll(parts, 5)
+    tail = await parts.upstream.next()
+    one = poll(parts, 7)
+    (await parts.upstream.next()).answer(200, chunk(7, 7, tail=True), b"")
+    await quiet()
+    tail.answer(200, chunk(5, 9, tail=True), b"news")
+    search = await parts.upstream.next()
+    await one.exchange.answered()
+    search.answer(200, chunk(7, 7, tail=True), b"")
+    await quiet()
+    assert parts.hubs.reader_count == 0 and not one.exchange.watched
+
+
+async def test_a_mistake_of_ours_is_an_answer_not_a_silence(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, reader = parts.ask("a?offset=now&live=long-poll"), parts.ask("a?offset=-1&live=sse")
+    for _ in range(2):
+        (await parts.upstream.next()).fail(RuntimeError("a mistake"))
+    assert (await one.exchange.answered()).status == 500
+    assert (await reader.exchange.answered()).status == 500
+    assert parts.hubs._slots.total == 0
+    assert "a mistake" in caplog.text
+
+
+async def test_a_refused_position_is_not_asked_for_again_and_again(parts: Parts) -> None:
+    """Somebody waits ahead of a place that the origin refuses."""
+    here = poll(parts, 5)
+    tail = await parts.upstream.next()
+    ahead = poll(parts, 9)
+    (await parts.upstream.next()).answer(200, chunk(9, 9, tail=True), b"")
+    await quiet()
+    tail.answer(400)
+    assert (await here.exchange.answered()).status == 400
+    again = await parts.upstream.next()
+    assert format_offset(9) in again.target
+    again.answer(200, chunk(9, 12, tail=True), b"now")
+    assert (await ahead.exchange.answered()).body == b"now"
+
+
+async def test_an_origin_that_answers_204_at_once_is_not_asked_in_a_loop(parts: Parts) -> None:
+    await follow(parts)
+    for _ in range(3):
+        if parts.upstream.unseen():
+            (await parts.upstream.next()).answer(204, {"stream-next-offset": format_offset(5)})
+        await quiet(50)
+    assert sum(asked.live for asked in parts.upstream.asked) == 1
+
+
+async def test_a_stream_that_never_gets_on_ends_the_reader_and_not_the_loop(parts: Parts) -> None:
+    """A chunk that says it is not the tail and leads nowhere."""
+    reader = parts.ask("a?offset=-1&live=sse")
+    (await parts.upstream.next()).answer(200, chunk(0, 0), b"")
+    await soon(lambda: bool(parts.upstream.open) or reader.exchange.finished > 0)
+    for asked in parts.upstream.open:
+        asked.answer(200, chunk(0, 0), b"")
+    await reader.exchange.answered()
+    assert parts.log.records[-1].ended == "upstream-error"
+
+
+async def test_a_batch_too_large_to_keep_is_streamed_to_who_waits(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[object] = []
+    monkeypatch.setattr(parts.hubs, "too_large", passed.append)
+    one = poll(parts, 5)
+    (await parts.upstream.next()).fail(TooLarge())
+    await soon(lambda: passed == [one.call])
+    assert parts.hubs.reader_count == 0
+
+
+async def test_readers_outlast_a_short_outage(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.hub.FIRST_PAUSE_SECS", 0.001)
+    reader = await follow(parts)
+    for _ in range(3):
+        (await parts.upstream.next()).fail(UpstreamError(502, "origin-unreachable", "away"))
+    (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
+    await soon(lambda: b"data:news" in reader.exchange.data)
+
+
+async def test_an_error_of_the_origin_is_not_kept_by_anyone(parts: Parts) -> None:
+    one = poll(parts, 5)
+    (await parts.upstream.next()).answer(404, {"content-type": "text/plain"}, b"gone")
+    assert (await one.exchange.answered())["Cache-Control"] == "no-store"
