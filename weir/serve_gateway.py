@@ -1,0 +1,167 @@
+"""`weir gateway`: from a configuration to a process, or a parent with several workers, that serve.
+
+It serves at the top of a process and as a child of `weir up`: `child` is given there, and its
+readiness is told to whoever asked.
+"""
+
+import argparse
+import gc
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import uvloop
+
+from gateway.admin import Admin
+from gateway.app import Gateway
+from gateway.config import GatewayConfig, load_config
+from weir.exits import run_child
+from weir.serve import base_url, raise_file_limit, stop_asked
+from wire.children import Child
+from wire.logs import set_up_logging
+from wire.workers import Worker, Workers, close_all, reserve_port
+
+LONGEST_RUN_DIR = 60  # characters, so that a socket's path below it stays under the kernel's 108
+OPEN_WARNING = (
+    "weir: WARNING: auth.mode is off: no token is asked for, and whoever reaches this gateway "
+    "can read, write and delete every stream. For development only."
+)
+
+
+class Ports(msgspec.Struct):
+    """Where the gateway listens."""
+
+    port: int
+    admin_port: int
+
+
+def run_gateway(arguments: argparse.Namespace) -> int:
+    config = load_config(
+        {
+            ("gateway", "host"): arguments.host,
+            ("gateway", "port"): arguments.port,
+            ("gateway", "origin_url"): arguments.origin,
+        },
+        os.environ,
+        profile=arguments.profile,
+        config_file=arguments.config,
+    )
+    set_up_logging(config.log)
+    return serve_gateway(config, lambda ports: print(gateway_lines(config, ports), flush=True))
+
+
+def serve_gateway(
+    config: GatewayConfig, on_ready: Callable[[Ports], None], child: Child | None = None
+) -> int:
+    if config.auth.mode == "off":
+        print(OPEN_WARNING, file=sys.stderr, flush=True)
+    raise_file_limit()
+    with ExitStack() as held:
+        config = _hold_ports(config, held)
+        if config.gateway.workers > 1:
+            return _serve_workers(config, on_ready, child)
+        return uvloop.run(_serve_gateway(config, on_ready, child))
+
+
+def _hold_ports(config: GatewayConfig, held: ExitStack) -> GatewayConfig:
+    """The configuration with real ports: a taken one is found before anything is started."""
+    serving = config.gateway
+    more, port = reserve_port("gateway.port", serving.host, serving.port)
+    held.callback(close_all, more)
+    more, admin_port = reserve_port("gateway.admin_port", serving.admin_host, serving.admin_port)
+    held.callback(close_all, more)
+    return replace(config, gateway=replace(serving, port=port, admin_port=admin_port))
+
+
+def _serve_workers(
+    config: GatewayConfig, on_ready: Callable[[Ports], None], child: Child | None
+) -> int:
+    serving = config.gateway
+    run_dir = make_run_dir()
+    workers = Workers(
+        serving.workers,
+        lambda worker: _serve_worker(config, run_dir, worker),
+        on_ready=lambda told: on_ready(Ports(serving.port, serving.admin_port)),
+        drain_secs=serving.drain_secs,
+    )
+    try:
+        # What is loaded by now stays the workers' common memory as long as nobody touches it.
+        gc.collect()
+        gc.freeze()
+        return workers.run(child)
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _serve_worker(config: GatewayConfig, run_dir: Path, worker: Worker) -> int:
+    child = worker.child
+
+    def serve() -> int:
+        said = _serve_gateway(config, lambda ports: child.ready(), child, worker, run_dir)
+        return uvloop.run(said)
+
+    code = run_child(child, serve)
+    if child.is_orphan:  # nobody else is left to do it
+        shutil.rmtree(run_dir, ignore_errors=True)
+    return code
+
+
+async def _serve_gateway(
+    config: GatewayConfig,
+    on_ready: Callable[[Ports], None],
+    child: Child | None,
+    worker: Worker | None = None,
+    run_dir: Path | None = None,
+) -> int:
+    stop = stop_asked(child)
+    number = 0 if worker is None else worker.number
+    gateway = Gateway(config, worker=number, run_dir=run_dir)
+    if worker is not None:
+        restarts = worker.restarts
+        text = "Times this worker had to be started again."
+        gateway.metrics.counter("worker_restarts", text, lambda: restarts)
+    await gateway.start()
+    try:
+        admin = Admin(gateway, config.gateway, worker=number, run_dir=run_dir)
+        await admin.start()
+        on_ready(Ports(gateway.port, admin.port))
+        await stop.wait()
+    finally:
+        await gateway.stop()
+    # Last, so that it says "not ready" while the gateway drains.
+    await admin.stop()
+    return 0
+
+
+def gateway_lines(config: GatewayConfig, ports: Ports) -> str:
+    serving = config.gateway
+    count = "1 worker" if serving.workers == 1 else f"{serving.workers} workers"
+    origin = without_secrets(serving.origin_url)
+    about = f"origin {origin}, auth {config.auth.mode}, {count}"
+    return (
+        f"weir gateway listening on {gateway_url(config, ports)} ({about})\n"
+        f"weir gateway admin on {base_url(serving.admin_host, ports.admin_port)}"
+    )
+
+
+def gateway_url(config: GatewayConfig, ports: Ports) -> str:
+    return base_url(config.gateway.host, ports.port, tls=config.gateway.tls_cert_path != "")
+
+
+def without_secrets(url: str) -> str:
+    """The URL without a user name and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def make_run_dir() -> Path:
+    """A private folder for the workers' sockets."""
+    folder = tempfile.gettempdir()
+    return Path(tempfile.mkdtemp("", "weir-", folder if len(folder) <= LONGEST_RUN_DIR else "/tmp"))

@@ -1,0 +1,41 @@
+"""`weir token`: one signed token on standard output, for people and scripts in development."""
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+from gateway.devkeys import DEV_AUDIENCE, DEV_ISSUER, KEY_FILE, sign_token
+from wire.settings import SettingsError
+
+ALL_SCOPES = "read:* write:* create:* delete:*"
+DEFAULT_KEY = Path("data", "keys", KEY_FILE)
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+_DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
+
+
+def run_token(arguments: argparse.Namespace) -> int:
+    key = DEFAULT_KEY if arguments.key is None else Path(arguments.key)
+    if not key.is_file():
+        raise SettingsError("--key", f"{key} not found; `weir up` makes one in its data directory")
+    token = sign_token(
+        key,
+        arguments.sub,
+        ALL_SCOPES if arguments.scope is None else arguments.scope,
+        parse_duration(arguments.ttl),
+        DEV_AUDIENCE if arguments.aud is None else arguments.aud,
+        DEV_ISSUER if arguments.iss is None else arguments.iss,
+        time.time(),
+    )
+    print(token)
+    return 0
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of `900`, `15m`, `2h` or `7d`."""
+    found = _DURATION.fullmatch(text)
+    seconds = int(found[1]) * UNITS[found[2]] if found else 0
+    if not seconds:
+        raise SettingsError("--ttl", f"{text!r} is not a duration such as 900, 15m, 2h or 7d")
+    return seconds

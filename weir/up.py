@@ -1,0 +1,252 @@
+"""`weir up`: origin and gateway as two processes of one parent, with a key for development.
+
+The parent starts the origin, then the gateway before it, says how to use them, and waits. It stops
+them the other way round: the gateway drains while its origin still answers. When one dies, the
+other is stopped as well: half a server helps nobody.
+"""
+
+import argparse
+import math
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from gateway.config import FOREIGN_SECTIONS, GatewayConfig
+from gateway.devkeys import (
+    DEV_AUDIENCE,
+    DEV_ISSUER,
+    JWKS_FILE,
+    KEY_FILE,
+    ensure_dev_key,
+    sign_token,
+)
+from origin.config import OriginConfig
+from origin.config import load_config as load_origin_config
+from weir.exits import run_child
+from weir.serve import base_url
+from weir.serve_gateway import Ports, gateway_lines, gateway_url, serve_gateway
+from weir.serve_origin import origin_flags, origin_line, serve_origin
+from weir.tokens import ALL_SCOPES, DEFAULT_KEY
+from wire import settings
+from wire.children import Child, ChildFailed, Children, Died, Ready, StopAsked, Work, describe_exit
+from wire.logs import set_up_logging
+from wire.workers import KILL_MARGIN_SECS
+
+TOKEN_SECS = 12 * 3600.0
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be started; `keys` is the folder of the development key, None without one."""
+
+    origin: OriginConfig
+    gateway: GatewayConfig
+    keys: Path | None
+
+
+def run_up(arguments: argparse.Namespace) -> int:
+    plan = make_plan(arguments, os.environ)
+    set_up_logging(plan.gateway.log)
+    if plan.keys is not None:
+        ensure_dev_key(plan.keys)
+    return Up(plan).run()
+
+
+# -- configuration -----------------------------------------------------------------------------
+
+
+def make_plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Plan:
+    origin = load_origin_config(
+        origin_flags(arguments, port=arguments.origin_port),
+        environ,
+        profile=arguments.profile,
+        config_file=arguments.config,
+    )
+    data = Path(origin.storage.data_dir)
+    keys = str(data / "keys" / JWKS_FILE)
+    log: dict[str, object] = {"access_log": str(data / "access")}
+    auth: dict[str, object] = {"jwks": keys, "issuer": DEV_ISSUER, "audience": DEV_AUDIENCE}
+    gateway = _load_gateway(arguments, environ, {"gateway": log, "auth": auth})
+    if gateway.auth.mode == "jwt" and gateway.auth.jwks == keys:
+        return Plan(origin, gateway, data / "keys")
+    # Whose tokens are meant is known to whoever brought the keys.
+    return Plan(origin, _load_gateway(arguments, environ, {"gateway": log}), None)
+
+
+def _load_gateway(
+    arguments: argparse.Namespace, environ: Mapping[str, str], ours: Mapping[str, object]
+) -> GatewayConfig:
+    """`ours` are the defaults of `weir up`: above default.toml, below all that people write."""
+    folder = settings.find_configs_dir()
+    files = settings.read_layers(folder, arguments.profile, arguments.config)
+    files.insert(int((folder / "default.toml").exists()), settings.SettingsFile("weir up", ours))
+    return settings.load(
+        GatewayConfig,
+        ignored=FOREIGN_SECTIONS,
+        files=files,
+        environ=environ,
+        overrides={
+            ("gateway", "host"): arguments.host,
+            ("gateway", "port"): arguments.gateway_port,
+        },
+    )
+
+
+def point_at_origin(plan: Plan, port: int) -> GatewayConfig:
+    """The gateway's configuration with the address that the origin really has."""
+    server = plan.origin.server
+    host = ANY_ADDRESS.get(server.host, server.host)
+    url = base_url(host, port, tls=plan.origin.tls.cert_path != "")
+    return replace(plan.gateway, gateway=replace(plan.gateway.gateway, origin_url=url))
+
+
+# -- processes ---------------------------------------------------------------------------------
+
+
+class _Stopped(Exception):
+    """A stop was asked for."""
+
+
+class Up:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._names: dict[int, str] = {}
+        self._running: list[tuple[int, float]] = []  # (process id, seconds to stop), as started
+        self._clean = True
+
+    def run(self) -> int:
+        """The exit code; raises ChildFailed for what a person must be told."""
+        with Children() as children:
+            self._children = children
+            try:
+                self._start_both()
+                self._watch()
+            except _Stopped:
+                pass
+            finally:
+                self._stop_all()
+        return 0 if self._clean else 1
+
+    def _start_both(self) -> None:
+        plan = self._plan
+        origin = plan.origin
+        told = self._start("origin", origin.server.drain_secs, lambda c: _origin_child(origin, c))
+        port = int(told)
+        print(origin_line(origin, port), flush=True)
+        config = point_at_origin(plan, port)
+        told = self._start(
+            "gateway",
+            config.gateway.drain_secs + KILL_MARGIN_SECS,  # it may have workers to wait for
+            lambda child: _gateway_child(config, child),
+        )
+        ports = msgspec.json.decode(told, type=Ports)
+        print(gateway_lines(config, ports), flush=True)
+        print(welcome(plan, gateway_url(config, ports), time.time()), flush=True)
+
+    def _start(self, name: str, drain_secs: float, work: Work) -> str:
+        """Start a child and wait until it is ready; what it said."""
+        pid = self._children.start(work)
+        self._names[pid] = name
+        self._running.append((pid, drain_secs + KILL_MARGIN_SECS))
+        while True:
+            event = self._next_event()
+            if isinstance(event, Ready):
+                return event.text
+
+    def _watch(self) -> None:
+        while True:
+            self._next_event()
+
+    def _next_event(self) -> Ready | None:
+        """Raises _Stopped, or ChildFailed for the first that died."""
+        match self._children.wait():
+            case StopAsked():
+                raise _Stopped
+            case Died() as death:
+                raise self._blame(death)
+            case Ready() as ready:
+                return ready
+        return None
+
+    def _blame(self, death: Died) -> ChildFailed:
+        if death.complaint:
+            return ChildFailed(death.code, death.complaint)
+        return ChildFailed(1, f"the {self._names[death.pid]} died ({describe_exit(death.code)})")
+
+    def _stop_all(self) -> None:
+        for pid, seconds in reversed(self._running):
+            self._stop(pid, seconds)
+
+    def _stop(self, pid: int, seconds: float) -> None:
+        self._children.send(pid, signal.SIGTERM)
+        until = time.monotonic() + seconds
+        while pid in self._children.alive:
+            event = self._children.wait(until)
+            if event is None:
+                self._children.send(pid, signal.SIGKILL)
+                until = math.inf
+            elif isinstance(event, Died):
+                self._note_end(event)
+
+    def _note_end(self, death: Died) -> None:
+        if death.code not in (0, -signal.SIGTERM):
+            name = self._names[death.pid]
+            print(f"weir: the {name} did not stop cleanly", file=sys.stderr, flush=True)
+            self._clean = False
+
+
+def _origin_child(config: OriginConfig, child: Child) -> int:
+    return run_child(child, lambda: serve_origin(config, lambda p: child.ready(str(p)), child))
+
+
+def _gateway_child(config: GatewayConfig, child: Child) -> int:
+    def tell(ports: Ports) -> None:
+        child.ready(msgspec.json.encode(ports).decode())
+
+    return run_child(child, lambda: serve_gateway(config, tell, child))
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def welcome(plan: Plan, url: str, now: float) -> str:
+    """How to use it. Each `curl` line works alone, pasted into another terminal."""
+    reachable = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+    stream = f"{reachable}/v1/stream/demo"
+    about, authorization = _token_words(plan, now)
+    sent = f"{authorization}-H 'Content-Type: text/plain'"
+    # The console's address goes below these lines once the gateway serves it.
+    return "\n".join(
+        [
+            "",
+            f"Try it in another terminal{about}:",
+            "",
+            f"curl -i -X PUT {sent} {stream}",
+            f"curl -i -X POST {sent} -d 'hello' {stream}",
+            f"curl -i {authorization}'{stream}?offset=-1'",
+            "",
+        ]
+    )
+
+
+def _token_words(plan: Plan, now: float) -> tuple[str, str]:
+    """What to say about the token, and the flag of `curl` that carries it."""
+    auth = plan.gateway.auth
+    if auth.mode == "off":
+        return "", ""
+    if plan.keys is None:
+        return ", with a token of your issuer in $TOKEN", '-H "Authorization: Bearer $TOKEN" '
+    seconds = min(TOKEN_SECS, auth.max_lifetime_secs)
+    key = plan.keys / KEY_FILE
+    token = sign_token(key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now)
+    command = "weir token" if key == DEFAULT_KEY else f"weir token --key {shlex.quote(str(key))}"
+    about = f" (this token is valid for {seconds / 3600:.3g} hours; `{command}` makes others)"
+    return about, f"-H 'Authorization: Bearer {token}' "
