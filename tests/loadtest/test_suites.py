@@ -1,0 +1,37 @@
+from itertools import chain
+
+import pytest
+
+from loadtest.bench import chosen_suites, parse_options
+from loadtest.scenarios import Contest
+from loadtest.suites import GATEWAY_SUITE, ORIGIN_SUITE, SUITES
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ([], ["origin", "gateway"]),
+        (["--suite", "gateway"], ["gateway"]),
+        (["--only", "polls"], ["gateway"]),
+        (["--only", "read64", "--only", "miss"], ["origin", "gateway"]),
+    ],
+)
+def test_suites_are_chosen_by_name_or_scenario(arguments: list[str], names: list[str]) -> None:
+    assert [suite.name for suite in chosen_suites(parse_options(arguments))] == names
+
+
+def test_scenario_names_are_unique() -> None:
+    names = [scenario.name for suite in SUITES for scenario in suite.scenarios]
+    assert len(names) == len(set(names))
+
+
+def test_peers_of_a_contest_belong_to_its_suite() -> None:
+    contests = [one for one in GATEWAY_SUITE.scenarios if isinstance(one, Contest)]
+    assert set(chain(*(contest.peers or () for contest in contests))) == set(GATEWAY_SUITE.peers)
+
+
+@pytest.mark.parametrize("suite", [ORIGIN_SUITE, GATEWAY_SUITE], ids=lambda suite: suite.name)
+def test_the_board_shows_every_peer(suite: object) -> None:
+    assert suite in SUITES
+    chosen = next(one for one in SUITES if one is suite)
+    assert set(chosen.board.peers) == set(chosen.peers)
