@@ -1,0 +1,1 @@
+"""Spark: access logs beside materialised stream state. Not written yet."""
