@@ -1,9 +1,10 @@
 import base64
 import codecs
 import json
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol import sse
@@ -148,12 +149,16 @@ def test_cut_text_is_held_back_to_the_last_whole_character(text: str, data: st.D
     assert cut[:length].decode() == cut.decode(errors="ignore")
 
 
+@example(b"\xed\xa0")
 @given(st.binary(max_size=6))
 def test_held_back_bytes_are_those_the_decoder_would_wait_for(payload: bytes) -> None:
-    # The incremental decoder of the standard library waits for exactly the same bytes.
+    # The incremental decoder of the standard library waits for exactly the same bytes, apart from
+    # the beginning of an encoded surrogate, which no continuation makes right.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(payload)
     waiting = decoder.getstate()[0]
+    if re.fullmatch(rb"\xed[\xa0-\xbf]", waiting):
+        waiting = b""
     assert sse.complete_utf8(payload) == len(payload) - len(waiting)
 
 
