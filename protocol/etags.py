@@ -1,4 +1,4 @@
-"""Entity tags of catch-up reads and their comparison (RFC 9110 8.8.3, 13.1.2).
+"""Entity tags of streams and of what is read from them, and their comparison (RFC 9110 13.1).
 
 The incarnation is new for each creation, so a re-created stream never yields a false 304.
 """
@@ -11,6 +11,35 @@ _MEMBER = re.compile(r'[ \t,]*(?:W/)?("[^"]*")[ \t]*(?=,|\Z)')
 
 def format_etag(incarnation: str, start: int, end: int, closed: bool) -> str:
     return f'"{incarnation}:{start}:{end}:c"' if closed else f'"{incarnation}:{start}:{end}"'
+
+
+def stream_etag(incarnation: str, tail: int, closed: bool) -> str:
+    """Of the stream itself: another one after each append and after the end."""
+    return f'"{incarnation}:{tail}:c"' if closed else f'"{incarnation}:{tail}"'
+
+
+def snapshot_etag(incarnation: str, blob: int, at_tail: bool) -> str:
+    """Each publication is a blob of its own. Whether more follows it is part of the answer."""
+    return f'"{incarnation}:s{blob:016x}:t"' if at_tail else f'"{incarnation}:s{blob:016x}"'
+
+
+def bootstrap_etag(incarnation: str, blob: int, tail: int, closed: bool) -> str:
+    """Weak: the same messages come with another boundary each time."""
+    return f'W/"{incarnation}:b{blob:016x}:{tail}{":c" if closed else ""}"'
+
+
+def permits(if_match: str, etag: str | None) -> bool:
+    """Whether If-Match allows a write; `etag` is None where there is nothing to match."""
+    if etag is None:
+        return False
+    if if_match.strip(" \t") == "*":
+        return True
+    member = _MEMBER.match(if_match)
+    while member:  # strong comparison: a weak tag matches nothing
+        if member[1] == etag and "W/" not in member[0][: member.start(1) - member.start()]:
+            return True
+        member = _MEMBER.match(if_match, member.end())
+    return False
 
 
 def matches(if_none_match: str, etag: str) -> bool:

@@ -53,6 +53,15 @@ def split_messages(stored: bytes) -> list[bytes]:
     return [bytes(message) for message in _array.decode(framed(stored))]
 
 
+def is_whole(stored: bytes) -> bool:
+    """Whether the end of an append holds whole messages only. What begins inside a string or a
+    nested value has one quote or one bracket too many, so it cannot pass for that."""
+    try:
+        return bool(_array.decode(framed(stored)))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
 def prefix_length(stored: bytes, count: int) -> int | None:
     """Bytes of the first `count` messages with their commas; None if there are fewer."""
     messages = _array.decode(framed(stored))

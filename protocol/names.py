@@ -4,6 +4,7 @@ Header names are written in the case we send; requests are looked up in lower ca
 """
 
 STREAM_PREFIX = "/v1/stream/"
+BUCKET_PREFIX = "/ds/"
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
@@ -20,6 +21,9 @@ STREAM_FORKED_FROM = "Stream-Forked-From"
 STREAM_FORK_OFFSET = "Stream-Fork-Offset"
 STREAM_FORK_SUB_OFFSET = "Stream-Fork-Sub-Offset"
 STREAM_SSE_DATA_ENCODING = "Stream-SSE-Data-Encoding"
+STREAM_SNAPSHOT_OFFSET = "Stream-Snapshot-Offset"
+STREAM_EARLIEST_OFFSET = "Stream-Earliest-Offset"
+STREAM_STATE = "Stream-State"
 PRODUCER_ID = "Producer-Id"
 PRODUCER_EPOCH = "Producer-Epoch"
 PRODUCER_SEQ = "Producer-Seq"
@@ -30,6 +34,7 @@ PRODUCER_RECEIVED_SEQ = "Producer-Received-Seq"
 CORS_REQUEST_HEADERS = (
     "Authorization",
     "Content-Type",
+    "If-Match",
     "If-None-Match",
     "X-Request-Id",
     STREAM_SEQ,
@@ -39,6 +44,7 @@ CORS_REQUEST_HEADERS = (
     STREAM_FORKED_FROM,
     STREAM_FORK_OFFSET,
     STREAM_FORK_SUB_OFFSET,
+    STREAM_STATE,
     PRODUCER_ID,
     PRODUCER_EPOCH,
     PRODUCER_SEQ,
@@ -51,6 +57,9 @@ CORS_EXPOSED_HEADERS = (
     STREAM_SSE_DATA_ENCODING,
     STREAM_TTL,
     STREAM_EXPIRES_AT,
+    STREAM_SNAPSHOT_OFFSET,
+    STREAM_EARLIEST_OFFSET,
+    STREAM_STATE,
     PRODUCER_EPOCH,
     PRODUCER_SEQ,
     PRODUCER_EXPECTED_SEQ,

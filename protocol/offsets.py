@@ -11,6 +11,8 @@ from protocol.errors import ProtocolError
 START = "-1"
 NOW = "now"
 
+# What any server may mint (DS 8): visible, without `, & = ? /`.
+_ANY = re.compile(r"[!-%'-+\-.0-<>@-~]{1,255}")
 _TOKEN = re.compile(r"[0-9]{16}_[0-9]{16}")
 
 
@@ -25,3 +27,8 @@ def parse_offset(token: str) -> int:
     if token == START:
         return 0
     raise ProtocolError(400, "invalid-offset", "The offset is not one of ours.")
+
+
+def is_offset(token: str) -> bool:
+    """Whether any server's offset can look like this, not only ours."""
+    return _ANY.fullmatch(token) is not None

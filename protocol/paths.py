@@ -1,17 +1,36 @@
-"""Stream names in URLs: one canonical decoded name per stream, or a refusal.
+"""From URL paths to what they name: one canonical decoded name per stream, or a refusal.
 
 Everyone who authorises, keys a cache or opens a stream uses this name. What different servers
 read differently (encoded slashes, dot segments, double encoding) is therefore refused.
+
+  /v1/stream/{name}                     a stream; its name may have slashes in it
+  /ds/{bucket}                          a bucket, named `/ds/{bucket}`
+  /ds/{bucket}/streams                  its listing
+  /ds/{bucket}/{stream}                 a stream of it, named `/ds/{bucket}/{stream}`
+  {stream}/snapshot[/{offset}]          the latest snapshot, or the one at an offset
+  {stream}/bootstrap                    snapshot and updates in one answer
+
+Flat names never begin with a slash, so the two surfaces cannot meet. Names of streams cannot end
+in `/snapshot`, `/snapshot/…` or `/bootstrap`: a path means the same whatever streams exist.
 """
 
 import re
+from enum import Enum, auto
 from urllib.parse import quote, unquote_to_bytes
 
-from protocol.errors import ProtocolError
+from msgspec import Struct
 
-PREFIX = "/v1/stream/"
+from protocol.errors import ProtocolError
+from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
+
+PREFIX = STREAM_PREFIX
 RESERVED = "__ds"
+LISTING = "streams"
 MAX_NAME_BYTES = 1024
+MAX_KEY_BYTES = 122  # of `{bucket}/{stream}`, so of the stream alone as well
+
+_BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
+_PARTS = re.compile(r"(?s:(.+?))/(?:bootstrap|snapshot(?:/([^/]+))?)")
 
 _SAFE = "!$&'()*+,;=:@~"  # with letters, digits, "-._": what a path segment may hold as it is
 # Canonical as it stands; segments that begin with a dot take the slow way.
@@ -34,10 +53,89 @@ _RULES_DECODED = (
 )
 
 
+class Kind(Enum):
+    STREAM = auto()
+    LATEST_SNAPSHOT = auto()
+    SNAPSHOT = auto()
+    BOOTSTRAP = auto()
+    BUCKET = auto()
+    LISTING = auto()
+
+
+class Place(Struct, frozen=True, gc=False):
+    """What a path names. `name` is that of the stream or bucket, `offset` that of a snapshot."""
+
+    kind: Kind
+    name: str
+    offset: str = ""
+
+
+def parse_path(path: str, max_bytes: int = MAX_NAME_BYTES) -> Place | None:
+    """None when the path is below neither prefix; raises ProtocolError for what is no name."""
+    if path.startswith(STREAM_PREFIX):
+        return _part_of(stream_name(path[len(STREAM_PREFIX) :], max_bytes))
+    if path.startswith(BUCKET_PREFIX):
+        return _bucketed(_decoded(path[len(BUCKET_PREFIX) :], max_bytes))
+    return None
+
+
+def parse_source(path: str) -> str | None:
+    """The name of the stream at a path, as headers have it; None for everything else."""
+    place = parse_path(path)
+    return place.name if place is not None and place.kind is Kind.STREAM else None
+
+
+def bucket_of(name: str) -> str:
+    """The name of the bucket that a stream is in; empty for a flat stream and for a bucket."""
+    bucket = name.rpartition("/")[0] if name.startswith("/") else ""
+    return bucket if len(bucket) > len(BUCKET_PREFIX) else ""
+
+
+def _part_of(name: str) -> Place:
+    """A stream, or what belongs to one."""
+    if not name.endswith("/bootstrap") and "/snapshot" not in name:
+        return Place(Kind.STREAM, name)
+    match = _PARTS.fullmatch(name)
+    if match is None:
+        return Place(Kind.STREAM, name)
+    if match[2] is not None:
+        return Place(Kind.SNAPSHOT, match[1], match[2])
+    kind = Kind.BOOTSTRAP if name.endswith("/bootstrap") else Kind.LATEST_SNAPSHOT
+    return Place(kind, match[1])
+
+
+def _bucketed(rest: str) -> Place:
+    bucket, slash, local = rest.partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise ProtocolError(
+            400, "invalid-bucket", "A bucket has 4 to 64 lower-case letters, digits, `_` or `-`."
+        )
+    if not slash:
+        return Place(Kind.BUCKET, BUCKET_PREFIX + bucket)
+    if local == LISTING:
+        return Place(Kind.LISTING, BUCKET_PREFIX + bucket)
+    place = _part_of(local)
+    stream = place.name
+    if "/" in stream or ".." in stream:
+        raise _invalid("a stream of a bucket has neither `/` nor `..` in its name")
+    if stream == LISTING:
+        raise _invalid(f"`{LISTING}` is the listing of the bucket")
+    if len(f"{bucket}/{stream}".encode()) > MAX_KEY_BYTES:
+        raise _invalid(f"bucket and stream are longer than {MAX_KEY_BYTES} bytes")
+    return Place(place.kind, f"{BUCKET_PREFIX}{bucket}/{stream}", place.offset)
+
+
 def stream_name(raw: str, max_bytes: int = MAX_NAME_BYTES) -> str:
-    """The canonical name for the percent-encoded rest of a path after the prefix."""
+    """The canonical name for the percent-encoded rest of a path after the flat prefix."""
     if len(raw) <= max_bytes and _PLAIN.fullmatch(raw):
         return raw
+    name = _decoded(raw, max_bytes)
+    if name.partition("/")[0] == RESERVED:
+        raise ProtocolError(404, "reserved-path", f"{RESERVED} is not a stream")
+    return name
+
+
+def _decoded(raw: str, max_bytes: int) -> str:
     if len(raw) > 3 * max_bytes:
         raise _too_long(max_bytes)
     _check(raw, _RULES_RAW)
@@ -49,14 +147,13 @@ def stream_name(raw: str, max_bytes: int = MAX_NAME_BYTES) -> str:
     except UnicodeDecodeError:
         raise _invalid("not UTF-8") from None
     _check(name, _RULES_DECODED)
-    if name.partition("/")[0] == RESERVED:
-        raise ProtocolError(404, "reserved-path", f"{RESERVED} is not a stream")
     return name
 
 
 def stream_url(name: str) -> str:
-    """The canonical URL path of a stream: the inverse of `stream_name`."""
-    return PREFIX + (name if _PLAIN.fullmatch(name) else quote(name, safe="/" + _SAFE))
+    """The canonical URL path of a stream or a bucket: the inverse of `parse_path`."""
+    prefix = "" if name.startswith("/") else STREAM_PREFIX
+    return prefix + (name if _PLAIN.fullmatch(name) else quote(name, safe="/" + _SAFE))
 
 
 def _check(text: str, rules: tuple[tuple[re.Pattern[str], str], ...]) -> None:

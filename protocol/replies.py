@@ -3,13 +3,16 @@
 Headers every response carries (CORS, nosniff) are not here: the server adds them once.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from protocol.errors import ProtocolError
+from protocol.etags import bootstrap_etag, matches, snapshot_etag, stream_etag
 from protocol.media import media_type, text_like
 from protocol.names import (
     PRODUCER_EPOCH,
@@ -18,16 +21,19 @@ from protocol.names import (
     PRODUCER_SEQ,
     STREAM_CLOSED,
     STREAM_CURSOR,
+    STREAM_EARLIEST_OFFSET,
     STREAM_EXPIRES_AT,
     STREAM_NEXT_OFFSET,
+    STREAM_SNAPSHOT_OFFSET,
     STREAM_SSE_DATA_ENCODING,
+    STREAM_STATE,
     STREAM_TTL,
     STREAM_UP_TO_DATE,
 )
-from protocol.offsets import format_offset
+from protocol.offsets import START, format_offset
 from protocol.producers import Producer, expected_seq
 from protocol.requests import Append
-from protocol.stream import Judgement, StreamState, known_producer
+from protocol.stream import Judgement, Snapshot, StreamState, known_producer
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -46,7 +52,13 @@ class Reply(NamedTuple):
     body: bytes = b""
 
 
-def problem(status: int, code: str, detail: str, headers: Headers = ()) -> Reply:
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    headers: Headers = (),
+    members: Mapping[str, object] = MappingProxyType({}),
+) -> Reply:
     """An error as RFC 9457 has it; `code` is the stable name a program can test."""
     body = {
         "type": "about:blank",
@@ -54,12 +66,13 @@ def problem(status: int, code: str, detail: str, headers: Headers = ()) -> Reply
         "status": status,
         "code": code,
         "detail": detail,
+        **members,
     }
     return Reply(status, (PROBLEM_TYPE, NO_STORE, *headers), msgspec.json.encode(body))
 
 
 def problem_of(error: ProtocolError) -> Reply:
-    return problem(error.status, error.code, error.detail, error.headers)
+    return problem(error.status, error.code, error.detail, error.headers, error.members)
 
 
 def not_found() -> Reply:
@@ -70,13 +83,37 @@ def gone() -> Reply:
     return problem(410, "gone", "The stream was deleted; forks still hold its data.")
 
 
+def offset_gone(earliest: int) -> ProtocolError:
+    """For a read from below the snapshot; the way back is `/bootstrap`."""
+    headers = ((STREAM_EARLIEST_OFFSET, format_offset(earliest)),)
+    return ProtocolError(
+        410, "offset-gone", "A snapshot replaced this offset; bootstrap anew.", headers
+    )
+
+
+def trimmed(earliest: int) -> Reply:
+    return problem_of(offset_gone(earliest))
+
+
+def precondition_failed(state: StreamState | None) -> Reply:
+    headers: Headers = ()
+    if state is not None:
+        headers = (next_offset(state.tail), ("ETag", state.etag))
+    return problem(412, "precondition-failed", "The stream is not as the condition asks.", headers)
+
+
 def next_offset(position: int) -> tuple[str, str]:
     return (STREAM_NEXT_OFFSET, format_offset(position))
 
 
 def created(state: StreamState, tail: int, location: str | None) -> Reply:
     """201 with `location` for a new stream, 200 without it for a repeated PUT."""
-    headers: Headers = (("Content-Type", state.content_type), next_offset(tail), NO_STORE)
+    headers: Headers = (
+        ("Content-Type", state.content_type),
+        next_offset(tail),
+        ("ETag", stream_etag(state.incarnation, tail, state.closed)),
+        NO_STORE,
+    )
     if location is not None:
         headers += (("Location", location),)
     if state.closed:
@@ -88,22 +125,42 @@ def config_conflict() -> Reply:
     return problem(409, "config-mismatch", "The stream exists with another configuration.")
 
 
-def head(state: StreamState, tail: int, closed: bool) -> Reply:
-    headers: Headers = (("Content-Type", state.content_type), next_offset(tail), NO_STORE)
+def head(
+    state: StreamState,
+    tail: int,
+    closed: bool,
+    snapshot: Snapshot | None,
+    if_none_match: str | None = None,
+) -> Reply:
+    etag = stream_etag(state.incarnation, tail, closed)
+    headers: Headers = (
+        ("Content-Type", state.content_type),
+        next_offset(tail),
+        ("ETag", etag),
+        NO_STORE,
+    )
     if state.ttl_s is not None:
         headers += ((STREAM_TTL, str(state.ttl_s)),)
     if state.expires_at_ms is not None:
         headers += ((STREAM_EXPIRES_AT, _rfc3339(state.expires_at_ms)),)
-    return Reply(200, (*headers, CLOSED) if closed else headers)
+    if snapshot is not None:
+        headers += (snapshot_offset(snapshot), earliest_offset(snapshot))
+    if state.strict_state:
+        headers += ((STREAM_STATE, "strict"),)
+    reply = Reply(200, (*headers, CLOSED) if closed else headers)
+    if if_none_match is not None and matches(if_none_match, etag):
+        return not_modified(reply)
+    return reply
 
 
 def deleted() -> Reply:
     return Reply(204, (NO_STORE,))
 
 
-def accepted(request: Append, tail: int) -> Reply:
+def accepted(state: StreamState, request: Append, tail: int) -> Reply:
     """200 tells a producer 'new', 204 'seen before'; a plain append or close is always 204."""
-    headers: Headers = (next_offset(tail), NO_STORE)
+    etag = stream_etag(state.incarnation, tail, request.close)
+    headers: Headers = (next_offset(tail), ("ETag", etag), NO_STORE)
     if request.close:
         headers += (CLOSED,)
     producer = request.producer
@@ -112,9 +169,9 @@ def accepted(request: Append, tail: int) -> Reply:
     return Reply(200, headers + _producer_headers(producer.epoch, producer.seq))
 
 
-def close_accepted(request: Append, tail: int) -> Reply:
+def close_accepted(state: StreamState, request: Append, tail: int) -> Reply:
     """A close without data answers 204, with or without a producer."""
-    return Reply(204, accepted(request, tail).headers)
+    return Reply(204, accepted(state, request, tail).headers)
 
 
 def refused(judgement: Judgement, state: StreamState, request: Append) -> Reply:
@@ -135,6 +192,8 @@ def refused(judgement: Judgement, state: StreamState, request: Append) -> Reply:
             )
         case Judgement.SEQ_REGRESSION:
             return problem(409, "seq-regression", "Stream-Seq must grow with each append.")
+        case Judgement.PRECONDITION:
+            return precondition_failed(state)
     assert producer is not None
     return _refused_producer(judgement, state, producer)
 
@@ -230,6 +289,78 @@ def event_stream(state: StreamState) -> Reply:
     if not text_like(state.content_type):
         headers += ((STREAM_SSE_DATA_ENCODING, "base64"),)
     return Reply(200, headers)
+
+
+# -- snapshots and bootstrap -----------------------------------------------------------------------
+
+
+def snapshot_offset(snapshot: Snapshot) -> tuple[str, str]:
+    return (STREAM_SNAPSHOT_OFFSET, format_offset(snapshot.offset))
+
+
+def earliest_offset(snapshot: Snapshot) -> tuple[str, str]:
+    return (STREAM_EARLIEST_OFFSET, format_offset(snapshot.offset))
+
+
+def published(snapshot: Snapshot, tail: int) -> Reply:
+    return Reply(204, (snapshot_offset(snapshot), next_offset(tail), NO_STORE))
+
+
+def no_snapshot() -> Reply:
+    return problem(404, "no-snapshot", "There is no such snapshot.")
+
+
+def snapshot_protected() -> Reply:
+    return problem(409, "latest-snapshot", "Bootstraps need the latest snapshot.")
+
+
+def snapshot_redirect(snapshot: Snapshot, tail: int, location: str) -> Reply:
+    headers = (snapshot_offset(snapshot), next_offset(snapshot.offset), ("Location", location))
+    return Reply(307, (*headers, _up_to_date(snapshot.offset == tail), NO_STORE))
+
+
+def snapshot_head(state: StreamState, snapshot: Snapshot, tail: int, closed: bool) -> Reply:
+    """Of a snapshot's bytes, which never change; only what follows them does."""
+    at_tail = snapshot.offset == tail
+    headers: Headers = (
+        ("Content-Type", snapshot.content_type),
+        snapshot_offset(snapshot),
+        next_offset(snapshot.offset),
+        _up_to_date(at_tail),
+        ("ETag", snapshot_etag(state.incarnation, snapshot.blob, at_tail)),
+        ("Cache-Control", cache_control(state, immutable=closed or not at_tail)),
+    )
+    return Reply(200, (*headers, CLOSED) if closed and at_tail else headers)
+
+
+def bootstrap_head(
+    state: StreamState, snapshot: Snapshot | None, tail: int, closed: bool, boundary: str
+) -> Reply:
+    """Of all there is: it reaches the tail."""
+    blob = 0 if snapshot is None else snapshot.blob
+    headers: Headers = (
+        ("Content-Type", f"multipart/mixed; boundary={boundary}"),
+        (STREAM_SNAPSHOT_OFFSET, START) if snapshot is None else snapshot_offset(snapshot),
+        next_offset(tail),
+        UP_TO_DATE,
+        ("ETag", bootstrap_etag(state.incarnation, blob, tail, closed)),
+        ("Cache-Control", REVALIDATE),
+    )
+    return Reply(200, (*headers, CLOSED) if closed else headers)
+
+
+def _up_to_date(value: bool) -> tuple[str, str]:
+    """Where the document asks for a boolean and not for a mark."""
+    return (STREAM_UP_TO_DATE, "true" if value else "false")
+
+
+# -- buckets ---------------------------------------------------------------------------------------
+
+
+def json_reply(status: int, value: object) -> Reply:
+    return Reply(
+        status, (("Content-Type", "application/json"), NO_STORE), msgspec.json.encode(value)
+    )
 
 
 def _producer_headers(epoch: int, seq: int) -> Headers:

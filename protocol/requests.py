@@ -6,7 +6,6 @@ for one is judged in `stream`.
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import unquote_plus
 
@@ -17,26 +16,26 @@ from protocol.media import media_type
 from protocol.names import (
     DEFAULT_CONTENT_TYPE,
     MAX_SAFE_INTEGER,
-    STREAM_PREFIX,
 )
 from protocol.offsets import NOW, START, parse_offset
-from protocol.paths import stream_name
+from protocol.paths import parse_source
 from protocol.producers import Producer
+from protocol.timestamps import timestamp_ms
 
 LONG_POLL = "long-poll"
 SSE = "sse"
 
 _CANONICAL_INTEGER = re.compile(r"0|[1-9][0-9]{0,15}")
 _DIGITS = re.compile(r"[0-9]{1,16}")
-_RFC3339 = re.compile(
-    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
-)
 # RFC 9110 8.3.1, parameters left loose; no control characters can pass.
 _CONTENT_TYPE = re.compile(
     r"[!#$%&'*+.^_`|~0-9A-Za-z-]+/[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t]*(;[\t -~]*)?"
 )
 _VISIBLE = re.compile(r"[!-~]([ -~]*[!-~])?")
 MAX_TOKEN_LENGTH = 256
+# Years 1 to 9999 in UTC, what an answer can say; timestamps reach a day beyond.
+EXPIRIES_MS = range(-62_135_596_800_000, 253_402_300_800_000)
+MAX_LISTED = 1000
 
 
 class ForkOf(Struct, frozen=True, gc=False):
@@ -53,6 +52,9 @@ class Create(Struct, frozen=True, gc=False):
     expires_at_ms: int | None
     closed: bool
     fork: ForkOf | None
+    strict_state: bool = False
+    if_match: str | None = None
+    if_none_match: str | None = None
 
     @property
     def content_type_or_default(self) -> str:
@@ -64,6 +66,7 @@ class Append(Struct, frozen=True, gc=False):
     producer: Producer | None
     seq: str | None
     close: bool
+    if_match: str | None = None
 
 
 class Read(Struct, frozen=True, gc=False):
@@ -72,6 +75,20 @@ class Read(Struct, frozen=True, gc=False):
     position: int | None
     live: str | None
     cursor: str | None
+    max_bytes: int | None = None
+
+
+class Publish(Struct, frozen=True, gc=False):
+    """A snapshot to be kept."""
+
+    position: int
+    content_type: str
+
+
+class Listing(Struct, frozen=True, gc=False):
+    prefix: str
+    after: str
+    limit: int
 
 
 def parse_create(headers: Mapping[str, str]) -> Create:
@@ -83,9 +100,12 @@ def parse_create(headers: Mapping[str, str]) -> Create:
     return Create(
         content_type=_content_type(headers),
         ttl_s=None if ttl is None else _canonical_integer("Stream-TTL", ttl),
-        expires_at_ms=None if expires is None else _timestamp_ms(expires),
+        expires_at_ms=None if expires is None else _expiry_ms(expires),
         closed=is_true(headers.get("stream-closed")),
         fork=_fork(headers),
+        strict_state=_strict_state(headers.get("stream-state")),
+        if_match=headers.get("if-match"),
+        if_none_match=headers.get("if-none-match"),
     )
 
 
@@ -99,27 +119,74 @@ def parse_append(headers: Mapping[str, str]) -> Append:
         producer=_producer(headers),
         seq=seq,
         close=is_true(headers.get("stream-closed")),
+        if_match=headers.get("if-match"),
     )
+
+
+def parse_publish(offset: str, headers: Mapping[str, str]) -> Publish:
+    """`offset` comes from the path; the reserved ones name no boundary."""
+    if offset in (START, NOW):
+        raise ProtocolError(400, "invalid-offset", "A snapshot needs a real offset.")
+    return Publish(parse_offset(offset), _content_type(headers) or DEFAULT_CONTENT_TYPE)
+
+
+def parse_listing(query: str) -> Listing:
+    values = _values(query, ("prefix", "after", "limit"))
+    limit = values.get("limit", str(MAX_LISTED))
+    if not _CANONICAL_INTEGER.fullmatch(limit) or not 1 <= int(limit) <= MAX_LISTED:
+        raise ProtocolError(400, "invalid-limit", f"`limit` is a number from 1 to {MAX_LISTED}.")
+    return Listing(values.get("prefix", ""), values.get("after", ""), int(limit))
+
+
+def check_bootstrap_query(query: str) -> None:
+    """A bootstrap is given once; what follows it is read from the stream."""
+    if "live" in _values(query, ("live",)):
+        raise ProtocolError(400, "bootstrap-is-not-live", "Read on from Stream-Next-Offset, live.")
 
 
 @lru_cache(maxsize=8192)
 def parse_read(query: str) -> Read:
     """From the raw query string: dict-like access would hide a repeated `offset`."""
-    values: dict[str, str] = {}
-    for pair in query.split("&"):
-        key, _, value = pair.partition("=")
-        key = unquote_plus(key)
-        if key in ("offset", "live", "cursor"):
-            if key in values:
-                raise ProtocolError(400, "repeated-parameter", f"`{key}` is given twice.")
-            values[key] = unquote_plus(value)
+    values = _values(query, ("offset", "live", "cursor", "max_bytes"))
     offset, live = values.get("offset"), values.get("live")
     if live is not None and live not in (LONG_POLL, SSE):
         raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
     if live is not None and offset is None:
         raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
     position = None if offset == NOW else parse_offset(START if offset is None else offset)
-    return Read(position, live, values.get("cursor"))
+    return Read(position, live, values.get("cursor"), _max_bytes(values.get("max_bytes")))
+
+
+def _values(query: str, known: tuple[str, ...]) -> dict[str, str]:
+    """Of the parameters that are known; others are as good as absent."""
+    values: dict[str, str] = {}
+    for pair in query.split("&"):
+        key, _, value = pair.partition("=")
+        key = unquote_plus(key)
+        if key in known:
+            if key in values:
+                raise ProtocolError(400, "repeated-parameter", f"`{key}` is given twice.")
+            try:
+                values[key] = unquote_plus(value, errors="strict")
+            except UnicodeDecodeError:
+                raise ProtocolError(400, "invalid-query", f"`{key}` is not UTF-8.") from None
+    return values
+
+
+def _max_bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not _CANONICAL_INTEGER.fullmatch(text) or text == "0":
+        raise ProtocolError(400, "invalid-max-bytes", "`max_bytes` is a number above 0.")
+    return int(text)
+
+
+def _strict_state(value: str | None) -> bool:
+    if value is None:
+        return False
+    if value.strip().lower() != "strict":
+        raise ProtocolError(400, "invalid-state-mode", "Stream-State is `strict` or absent.")
+    return True
 
 
 @lru_cache(maxsize=1024)
@@ -151,16 +218,13 @@ def _canonical_integer(name: str, text: str) -> int:
     return int(text)
 
 
-def _timestamp_ms(text: str) -> int:
-    try:
-        if not _RFC3339.fullmatch(text):
-            raise ValueError(text)
-        moment = datetime.fromisoformat(text.upper().replace(" ", "T"))
-        return int(moment.astimezone(UTC).timestamp() * 1000)
-    except (ValueError, OverflowError):
+def _expiry_ms(text: str) -> int:
+    expiry_ms = timestamp_ms(text)
+    if expiry_ms is None or expiry_ms not in EXPIRIES_MS:
         raise ProtocolError(
             400, "invalid-expiry", "Stream-Expires-At must be an RFC 3339 timestamp."
-        ) from None
+        )
+    return expiry_ms
 
 
 @lru_cache(maxsize=4096)
@@ -204,10 +268,9 @@ def _fork(headers: Mapping[str, str]) -> ForkOf | None:
                 400, "fork-source-required", "Stream-Fork-Sub-Offset needs Stream-Forked-From."
             )
         return None
-    if not source.startswith(STREAM_PREFIX):
-        raise ProtocolError(
-            400, "invalid-fork-source", f"Stream-Forked-From must be a path under {STREAM_PREFIX}."
-        )
+    source_name = parse_source(source)
+    if source_name is None:
+        raise ProtocolError(400, "invalid-fork-source", "Stream-Forked-From is a stream's path.")
     if sub and offset is None:
         raise ProtocolError(
             400, "fork-offset-required", "A sub-offset above 0 needs Stream-Fork-Offset."
@@ -215,7 +278,7 @@ def _fork(headers: Mapping[str, str]) -> ForkOf | None:
     if offset in (START, NOW):
         raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset must be a real offset.")
     return ForkOf(
-        source_name=stream_name(source[len(STREAM_PREFIX) :]),
+        source_name=source_name,
         offset=None if offset is None else parse_offset(offset),
         sub_offset=sub,
     )

@@ -10,6 +10,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from protocol.etags import permits, stream_etag
 from protocol.media import media_type
 from protocol.names import JSON_TYPE
 from protocol.producers import Producer, Verdict, judge_producer
@@ -24,6 +25,16 @@ class Fork(Struct, frozen=True, array_like=True, gc=False):
     position: int
     offset: int | None  # as requested; None means the source's tail at creation
     sub_offset: int
+
+
+class Snapshot(Struct, frozen=True, array_like=True, gc=False):
+    """What stands for everything below `offset`; its bytes are a blob of the storage."""
+
+    offset: int
+    content_type: str
+    size_bytes: int
+    blob: int  # which, of all that were ever published
+    blob_bytes: int  # as it lies in the storage
 
 
 class StreamState(Struct, array_like=True):
@@ -43,6 +54,10 @@ class StreamState(Struct, array_like=True):
     producers: dict[str, tuple[int, int]] | None = None
     renewed_at_ms: int = 0
     gone: bool = False  # deleted or expired, kept only because forks read it
+    written_at_ms: int = 0
+    strict_state: bool = False  # appends must be messages of the State Protocol
+    snapshot: Snapshot | None = None
+    floor: int = 0  # bytes below it are no longer kept
 
     @property
     def incarnation(self) -> str:
@@ -57,6 +72,20 @@ class StreamState(Struct, array_like=True):
         """First position whose bytes this stream stores itself."""
         return 0 if self.fork is None else self.fork.position
 
+    @property
+    def earliest(self) -> int:
+        """First position that can be read; what came before is in the snapshot."""
+        return 0 if self.snapshot is None else self.snapshot.offset
+
+    @property
+    def stored_bytes(self) -> int:
+        snapshot = 0 if self.snapshot is None else self.snapshot.size_bytes
+        return self.tail - max(self.base, self.floor) + snapshot
+
+    @property
+    def etag(self) -> str:
+        return stream_etag(self.incarnation, self.tail, self.closed)
+
 
 class Created(Struct, frozen=True, array_like=True, tag="create", gc=False):
     id: int
@@ -67,6 +96,7 @@ class Created(Struct, frozen=True, array_like=True, tag="create", gc=False):
     expires_at_ms: int | None
     fork: Fork | None
     closed: bool
+    strict_state: bool = False
 
 
 class Appended(Struct, frozen=True, array_like=True, tag="append", gc=False):
@@ -88,6 +118,20 @@ class Renewed(Struct, frozen=True, array_like=True, tag="renew", gc=False):
     at_ms: int
 
 
+class Snapshotted(Struct, frozen=True, array_like=True, tag="snapshot", gc=False):
+    """A snapshot is published, in place of the one before. Its blob is on disk already."""
+
+    id: int
+    snapshot: Snapshot
+
+
+class Trimmed(Struct, frozen=True, array_like=True, tag="trim", gc=False):
+    """Nobody reads below `floor` any more: a snapshot covers it, and no fork needs it."""
+
+    id: int
+    floor: int
+
+
 class Released(Struct, frozen=True, array_like=True, tag="release", gc=False):
     """Deleted or expired while forks still read it: gone for clients, kept for the forks."""
 
@@ -98,7 +142,7 @@ class Removed(Struct, frozen=True, array_like=True, tag="remove", gc=False):
     id: int
 
 
-Record = Created | Appended | Renewed | Released | Removed
+Record = Created | Appended | Renewed | Snapshotted | Trimmed | Released | Removed
 
 
 def begin(record: Created) -> StreamState:
@@ -113,6 +157,8 @@ def begin(record: Created) -> StreamState:
         tail=0 if record.fork is None else record.fork.position,
         closed=record.closed,
         renewed_at_ms=record.at_ms,
+        written_at_ms=record.at_ms,
+        strict_state=record.strict_state,
     )
 
 
@@ -120,7 +166,7 @@ def apply(state: StreamState, record: Record) -> None:
     """Change `state` by a record that was accepted (or is read back from the log)."""
     if type(record) is Appended:
         state.tail = record.start + len(record.data)
-        state.renewed_at_ms = record.at_ms
+        state.renewed_at_ms = state.written_at_ms = record.at_ms
         if record.producer is not None:
             producer_id, epoch, seq = record.producer
             if state.producers is None:
@@ -133,6 +179,10 @@ def apply(state: StreamState, record: Record) -> None:
             state.closed_by = record.producer
     elif type(record) is Renewed:
         state.renewed_at_ms = record.at_ms
+    elif type(record) is Snapshotted:
+        state.snapshot = record.snapshot
+    elif type(record) is Trimmed:
+        state.floor = record.floor
     elif type(record) is Released:
         state.gone = True
     elif type(record) is Removed:
@@ -158,6 +208,7 @@ class Judgement(Enum):
     BAD_EPOCH_START = "a new epoch starts at sequence 0"
     GAP = "the producer sequence has a gap"
     SEQ_REGRESSION = "Stream-Seq is not greater than the last one"
+    PRECONDITION = "If-Match names another state of the stream"
 
 
 _OF_PRODUCER = {
@@ -173,7 +224,8 @@ def known_producer(state: StreamState, producer: Producer) -> tuple[int, int] | 
 
 
 def judge_append(state: StreamState, request: Append, has_body: bool) -> Judgement:
-    """Order of DS 5.2: closed, content type, producer, Stream-Seq."""
+    """Order of DS 5.2: closed, content type, producer, Stream-Seq; then the precondition, so that a
+    repeated append of a producer is a duplicate and not a conflict with itself."""
     producer = request.producer
     if state.closed:
         return _judge_closed(state, producer, close_only=request.close and not has_body)
@@ -185,6 +237,8 @@ def judge_append(state: StreamState, request: Append, has_body: bool) -> Judgeme
             return _OF_PRODUCER[verdict]
     if request.seq is not None and state.last_seq is not None and request.seq <= state.last_seq:
         return Judgement.SEQ_REGRESSION
+    if request.if_match is not None and not permits(request.if_match, state.etag):
+        return Judgement.PRECONDITION
     return Judgement.ACCEPT
 
 
@@ -200,6 +254,8 @@ def same_configuration(state: StreamState, request: Create) -> bool:
     """Whether a repeated PUT asks for the stream that is already there (DS 5.1)."""
     fork, asked = state.fork, request.fork
     if (fork is None) != (asked is None) or state.closed != request.closed:
+        return False
+    if state.strict_state != request.strict_state and (fork is None or request.strict_state):
         return False
     if fork is None or asked is None:
         return _same_plain(state, request)

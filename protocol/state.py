@@ -1,0 +1,287 @@
+"""The State Protocol: change and control messages, and the state that they add up to.
+
+A message is judged as the document says (State 4, 5), and no stricter: fields that it does not name
+may be there, and an `insert` of what exists replaces it. Values stay the JSON bytes that they came
+as, so numbers keep their form. What a `reset` says about an offset is told, not followed: going
+back there would meet the same `reset` again.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from protocol.jsonmode import framed, split_messages
+from protocol.offsets import is_offset
+from protocol.timestamps import timestamp_ms
+
+INSERT, UPDATE, DELETE = OPERATIONS = ("insert", "update", "delete")
+SNAPSHOT_START, SNAPSHOT_END, RESET = CONTROLS = ("snapshot-start", "snapshot-end", "reset")
+
+RULES = {
+    "": "must be a JSON object",
+    "headers": "must be an object with one of `operation` and `control`",
+    "headers.operation": "must be one of " + ", ".join(OPERATIONS),
+    "headers.control": "must be one of " + ", ".join(CONTROLS),
+    "headers.txid": "must be a non-empty string",
+    "headers.timestamp": "must be an RFC 3339 timestamp",
+    "headers.offset": "must be a stream offset",
+    "type": "must be a non-empty string",
+    "key": "must be a non-empty string",
+    "value": "must be there for insert and update",
+}
+
+
+class StateError(Exception):
+    """A message that is none; `field` is empty when it is the whole of it."""
+
+    def __init__(self, position: int, field: str, reason: str) -> None:
+        super().__init__(f"message {position}{': ' if field else ''}{field} {reason}")
+        self.position = position
+        self.field = field
+        self.reason = reason
+
+
+class Change(Struct, frozen=True, gc=False):
+    """`value` is None where there was none; a null is `b"null"`."""
+
+    type: str
+    key: str
+    operation: str
+    value: bytes | None = None
+    old_value: bytes | None = None
+    txid: str | None = None
+    timestamp: str | None = None
+
+
+class Control(Struct, frozen=True, gc=False):
+    control: str
+    offset: str | None = None
+
+
+Message = Change | Control
+
+
+class _Headers(Struct, gc=False):
+    operation: Any = UNSET
+    control: Any = UNSET
+    txid: Any = UNSET
+    timestamp: Any = UNSET
+    offset: Any = UNSET
+
+
+class _Loose(Struct, gc=False):
+    """What a message may be before it is judged: which rules hold depends on `headers`."""
+
+    headers: _Headers
+    type: Any = UNSET
+    key: Any = UNSET
+    value: Raw = Raw()
+    old_value: Raw = Raw()
+
+
+_messages = msgspec.json.Decoder(list[_Loose])
+_message = msgspec.json.Decoder(_Loose)
+_fields = msgspec.json.Decoder(dict[str, Raw])
+_array = msgspec.json.Decoder(list[Raw])
+_lenient = json.JSONDecoder()
+_ELEMENT = re.compile(r"[ \t\r\n,]*(?=[^ \t\r\n,\]])")
+# What a decoder raises for bytes that it cannot make a value of.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def check_messages(stored: bytes) -> None:
+    """Judge the stored form of one append; StateError names the first message that is none."""
+    try:
+        messages = _messages.decode(framed(stored))
+    except _UNREADABLE:
+        # Somewhere in it; or in a field that only other messages have, and then all is well.
+        for position, raw in enumerate(split_messages(stored)):
+            parse_message(raw, position)
+        return
+    for position, message in enumerate(messages):
+        if (field := _fault(message)) is not None:
+            raise StateError(position, field, RULES[field])
+
+
+def parse_message(raw: bytes, position: int = 0) -> Message:
+    """One message from its JSON, or StateError with the position that the caller gave it."""
+    try:
+        if not raw.isascii():
+            raw.decode()  # msgspec looks only at what it decodes
+        message = _message.decode(raw)
+    except _UNREADABLE:
+        message = _decode_slowly(raw, position)
+    if (field := _fault(message)) is not None:
+        raise StateError(position, field, RULES[field])
+    headers = message.headers
+    if headers.operation is UNSET:
+        return Control(headers.control, headers.offset or None)
+    return Change(
+        message.type,
+        message.key,
+        headers.operation,
+        bytes(message.value) or None,
+        bytes(message.old_value) or None,
+        headers.txid or None,
+        headers.timestamp or None,
+    )
+
+
+def split_array(body: bytes) -> list[bytes]:
+    """The elements of a JSON array of messages; ValueError if it is none."""
+    try:
+        try:
+            return [bytes(message) for message in _array.decode(body)]
+        except msgspec.DecodeError:
+            return _split_leniently(body.decode())
+    except RecursionError:
+        raise ValueError("nests too deep") from None
+
+
+def _split_leniently(text: str) -> list[bytes]:
+    """Other servers take half surrogate pairs for JSON: only the message that has one is bad."""
+    if not isinstance(json.loads(text), list):
+        raise ValueError("is no array")
+    elements, at = [], text.index("[") + 1
+    while found := _ELEMENT.match(text, at):
+        start = found.end()
+        _, at = _lenient.raw_decode(text, start)
+        elements.append(text[start:at].encode())
+    return elements
+
+
+def _decode_slowly(raw: bytes, position: int) -> _Loose:
+    """Field by field. What cannot be read becomes None, which no rule allows, where it matters."""
+    try:
+        raw.decode()
+        fields = _fields.decode(raw)
+    except _UNREADABLE:
+        raise StateError(position, "", RULES[""]) from None
+    try:
+        headers = _fields.decode(fields["headers"])
+    except (KeyError, *_UNREADABLE):
+        raise StateError(position, "headers", RULES["headers"]) from None
+    return _Loose(
+        _Headers(*(_text(headers, name) for name in _Headers.__struct_fields__)),
+        _text(fields, "type"),
+        _text(fields, "key"),
+        fields.get("value", Raw()),
+        fields.get("old_value", Raw()),
+    )
+
+
+def _text(fields: dict[str, Raw], name: str) -> Any:
+    if name not in fields:
+        return UNSET
+    try:
+        return msgspec.json.decode(fields[name], type=str)
+    except _UNREADABLE:
+        return None
+
+
+def _fault(message: _Loose) -> str | None:
+    """The field that breaks its rule, if one does."""
+    headers = message.headers
+    operation, control = headers.operation, headers.control
+    if operation is not UNSET:
+        if control is not UNSET:
+            return "headers"
+        return _change_fault(message, operation)
+    if control is UNSET:
+        return "headers"
+    if type(control) is not str or control not in CONTROLS:
+        return "headers.control"
+    offset = headers.offset
+    if offset is not UNSET and not (type(offset) is str and is_offset(offset)):
+        return "headers.offset"
+    return None
+
+
+def _change_fault(message: _Loose, operation: object) -> str | None:
+    if type(operation) is not str or operation not in OPERATIONS:
+        return "headers.operation"
+    if type(message.type) is not str or not message.type:
+        return "type"
+    if type(message.key) is not str or not message.key:
+        return "key"
+    if operation != DELETE and not len(message.value):
+        return "value"
+    txid, timestamp = message.headers.txid, message.headers.timestamp
+    if txid is not UNSET and (type(txid) is not str or not txid):
+        return "headers.txid"
+    if timestamp is not UNSET and (type(timestamp) is not str or timestamp_ms(timestamp) is None):
+        return "headers.timestamp"
+    return None
+
+
+class Materialised:
+    """The live entities after some messages, by type and key.
+
+    `snapshot_open` says that a snapshot has begun and not ended: a reader who stops here has seen
+    a part of it. Marks change no entities.
+    """
+
+    def __init__(self) -> None:
+        self.entities: dict[str, dict[str, bytes]] = {}
+        self.snapshot_open = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self.entities.values()))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Materialised):
+            return NotImplemented
+        return (self.entities, self.snapshot_open) == (other.entities, other.snapshot_open)
+
+    def apply(self, message: Message) -> None:
+        if isinstance(message, Change):
+            self._apply_change(message)
+            return
+        self.snapshot_open = message.control == SNAPSHOT_START
+        if message.control == RESET:
+            self.entities.clear()
+
+    def _apply_change(self, change: Change) -> None:
+        if change.operation != DELETE:
+            assert change.value is not None
+            self.entities.setdefault(change.type, {})[change.key] = change.value
+        elif change.type in self.entities:
+            of_type = self.entities[change.type]
+            of_type.pop(change.key, None)
+            if not of_type:
+                del self.entities[change.type]
+
+
+def materialise(messages: Iterable[Message]) -> Materialised:
+    state = Materialised()
+    for message in messages:
+        state.apply(message)
+    return state
+
+
+def snapshot_messages(state: Materialised, offset: str) -> bytes:
+    """A JSON array that materialises to the same state: marks at `offset`, an insert per entity.
+
+    The end mark is left off while the stream's own snapshot is open: its end is still to come.
+    """
+    encode = msgspec.json.encode
+    messages = [_mark(SNAPSHOT_START, offset)]
+    for type_, entities in sorted(state.entities.items()):
+        head = b'{"type":' + encode(type_) + b',"key":'
+        messages += [
+            b"".join(
+                (head, encode(key), b',"value":', value, b',"headers":{"operation":"insert"}}')
+            )
+            for key, value in sorted(entities.items())
+        ]
+    if not state.snapshot_open:
+        messages.append(_mark(SNAPSHOT_END, offset))
+    return b"[" + b",".join(messages) + b"]"
+
+
+def _mark(control: str, offset: str) -> bytes:
+    return msgspec.json.encode({"headers": {"control": control, "offset": offset}})
