@@ -5,33 +5,44 @@ is never looked for in the wrong shard. Rows carry a checksum: LMDB does not ver
 
   streams  id                -> crc, state
   data     id, start position -> crc, bytes of one append
+
+Rows below a stream's floor go in slices, each a transaction of its own that appends wait for.
 """
 
 import asyncio
+import logging
 import os
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import lmdb
 import msgspec
 from crc32c import crc32c
 
 from origin.storage.base import (
+    BelowFloor,
     DamagedData,
     Done,
     StorageFailed,
     UnknownStream,
     UnusableData,
 )
+from origin.storage.blobs import Blobs
 from origin.storage.commit import Batch, GroupCommit, Unit
 from origin.storage.files import Files, lock_directory
 from origin.storage.format import decode_state, encode_state
-from protocol.stream import Appended, Record, Removed, StreamState
+from protocol.stream import Appended, Record, Removed, StreamState, Trimmed
+
+T = TypeVar("T")
+
+log = logging.getLogger("weir.storage")
 
 _CRC = struct.Struct("<I")
 _ID = struct.Struct(">Q")
 _KEY = struct.Struct(">QQ")
+SLICE_ROWS = 1000
 
 
 def _sealed(data: bytes) -> bytes:
@@ -78,7 +89,25 @@ class Shard:
         with self.env.begin() as txn, txn.cursor(db=self.streams) as cursor:
             return [decode_state(self._opened(bytes(k), v)) for k, v in cursor]
 
+    def remove_below(self, stream_id: int, floor: int) -> bool:
+        """Delete some of the rows that end at or below the floor; whether there may be more."""
+        with self.env.begin(write=True) as txn, txn.cursor(db=self.data) as cursor:
+            cursor.set_range(_ID.pack(stream_id))
+            for _ in range(SLICE_ROWS):
+                if not (key := cursor.key()):  # behind the last row of all
+                    return False
+                owner, position = _KEY.unpack(key)
+                size = len(cursor.value()) - _CRC.size
+                if owner != stream_id or position + size > floor:
+                    return False
+                cursor.delete()
+        return True
+
     def read(self, stream_id: int, start: int, end: int) -> bytes:
+        return b"".join(self.parts(stream_id, start, end))
+
+    def parts(self, stream_id: int, start: int, end: int) -> list[bytes]:
+        """The bytes of a range, one piece for each append."""
         parts: list[bytes] = []
         with self.env.begin(buffers=True) as txn, txn.cursor(db=self.data) as cursor:
             self._seek(cursor, stream_id, start)
@@ -88,13 +117,13 @@ class Shard:
                     break
                 data = self._opened(bytes(key), value)
                 parts.append(data[max(0, start - position) : end - position])
-            found = b"".join(parts)
-            if len(found) == end - start:
-                return found
+            found = sum(map(len, parts))
+            if found == end - start:
+                return parts
             if txn.get(_ID.pack(stream_id), db=self.streams) is None:
                 raise UnknownStream(stream_id)  # removed, and we are about to hear of it
         path = os.path.join(self.path, "data.mdb")
-        raise DamagedData(path, 0, f"{len(found)} bytes at {start}, {end - start} expected")
+        raise DamagedData(path, 0, f"{found} bytes at {start}, {end - start} expected")
 
     def appends(self, stream_id: int) -> Iterator[tuple[int, bytes]]:
         """(position, bytes) of each append in order."""
@@ -144,6 +173,10 @@ class AcidStorage:
         self._map_bytes = map_bytes
         self._shards: list[Shard] = []
         self._names: dict[int, Shard] = {}
+        self._floors: dict[int, int] = {}
+        self._trimming: set[asyncio.Task[None]] = set()
+        self._closing = False
+        self._blobs = Blobs(os.path.join(data_dir, "snapshots"), Files())
         self._workers = ThreadPoolExecutor(min(shards, 8), thread_name_prefix="weir-acid")
         self._lock_fd = -1
 
@@ -155,6 +188,9 @@ class AcidStorage:
         self._commit = GroupCommit(
             seal=self._seal, write=self._write, publish=self._publish, name="weir-acid"
         )
+        for state in states:
+            if state.floor:
+                self._trim(state.id, state.floor)
         return states
 
     def _open(self) -> list[StreamState]:
@@ -167,6 +203,7 @@ class AcidStorage:
             self._shards.append(shard)
             self._names.update((state.id, shard) for state in states)
             found += states
+        self._blobs.keep_only({state.snapshot.blob for state in found if state.snapshot})
         return found
 
     def _check_manifest(self) -> None:
@@ -234,8 +271,29 @@ class AcidStorage:
 
     def _publish(self, batch: Batch) -> None:
         for unit in batch.units:
-            if any(type(record) is Removed for record in unit.records):
-                del self._names[unit.state.id]
+            for record in unit.records:
+                if type(record) is Trimmed:
+                    self._trim(record.id, record.floor)
+                elif type(record) is Removed:
+                    del self._names[record.id]
+                    self._floors.pop(record.id, None)
+
+    def _trim(self, stream_id: int, floor: int) -> None:
+        self._floors[stream_id] = floor
+        task = self._loop.create_task(self._remove_below(stream_id, floor))
+        self._trimming.add(task)
+        task.add_done_callback(self._trimming.discard)
+
+    async def _remove_below(self, stream_id: int, floor: int) -> None:
+        """What is left by an error, or by a stop, goes after the next start."""
+        try:
+            while not self._closing and (shard := self._names.get(stream_id)) is not None:
+                if not await self._loop.run_in_executor(
+                    self._workers, shard.remove_below, stream_id, floor
+                ):
+                    return
+        except lmdb.Error as error:
+            log.warning("rows below a snapshot not deleted: %s", error)
 
     def read_now(self, stream_id: int, start: int, end: int) -> bytes | None:
         return b"" if start >= end else None
@@ -243,14 +301,39 @@ class AcidStorage:
     async def read(self, stream_id: int, start: int, end: int) -> bytes:
         if start >= end:
             return b""
-        shard = self._shard(stream_id)
-        return await self._loop.run_in_executor(self._workers, shard.read, stream_id, start, end)
+        return await self._look(stream_id, start, lambda shard: shard.read(stream_id, start, end))
+
+    async def parts(self, stream_id: int, start: int, end: int) -> list[bytes]:
+        if start >= end:
+            return []
+        return await self._look(stream_id, start, lambda shard: shard.parts(stream_id, start, end))
 
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
-        shard = self._shard(stream_id)
-        return await self._loop.run_in_executor(
-            self._workers, shard.boundary, stream_id, at_or_after
+        return await self._look(
+            stream_id, at_or_after, lambda shard: shard.boundary(stream_id, at_or_after)
         )
+
+    async def write_blob(self, blob: int, data: bytes) -> int:
+        return await self._loop.run_in_executor(self._workers, self._blobs.write, blob, data)
+
+    async def read_blob(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
+        return await self._loop.run_in_executor(
+            self._workers, self._blobs.read, blob, size_bytes, start, end
+        )
+
+    def drop_blob(self, blob: int) -> None:
+        self._loop.run_in_executor(self._workers, self._blobs.remove, blob)
+
+    async def _look(self, stream_id: int, start: int, look: Callable[[Shard], T]) -> T:
+        shard = self._shard(stream_id)
+        if start < self._floors.get(stream_id, 0):
+            raise BelowFloor(stream_id)
+        try:
+            return await self._loop.run_in_executor(self._workers, look, shard)
+        except DamagedData:
+            if start < self._floors.get(stream_id, 0):  # deleted meanwhile
+                raise BelowFloor(stream_id) from None
+            raise
 
     def _shard(self, stream_id: int) -> Shard:
         try:
@@ -260,6 +343,8 @@ class AcidStorage:
 
     async def close(self) -> None:
         await self._commit.drain()
+        self._closing = True
+        await asyncio.gather(*self._trimming)
         self._workers.shutdown()
         for shard in self._shards:
             shard.env.close()

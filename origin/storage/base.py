@@ -25,6 +25,10 @@ class UnknownStream(Exception):
     """The stream is not here, or not any more."""
 
 
+class BelowFloor(Exception):
+    """These bytes are no longer kept: a snapshot stands for them."""
+
+
 class UnusableData(Exception):
     """The data directory cannot be opened; says why and names the path."""
 
@@ -65,10 +69,23 @@ class Storage(Protocol):
         """Committed bytes if they are in memory, else None."""
 
     async def read(self, stream_id: int, start: int, end: int) -> bytes:
-        """Committed bytes of exactly this range, verified."""
+        """Committed bytes of exactly this range, verified; raises BelowFloor."""
+
+    async def parts(self, stream_id: int, start: int, end: int) -> list[bytes]:
+        """The same bytes, one piece for each append."""
 
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
         """The first position at or after this one where an append ends (or the stream begins)."""
+
+    async def write_blob(self, blob: int, data: bytes) -> int:
+        """Keep bytes outside the streams; returns their size there. A blob that no state names when
+        the storage is opened was never published, and is removed."""
+
+    async def read_blob(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
+        """A range of a blob, verified; `size_bytes` is what `write_blob` returned."""
+
+    def drop_blob(self, blob: int) -> None:
+        """Nobody will ask for it again."""
 
     async def close(self) -> None:
         """Settle everything staged and let go of the files."""

@@ -17,6 +17,7 @@ from origin.storage.format import (
     CatalogGone,
     CatalogStream,
     Checkpoint,
+    Extent,
     Frame,
     decode_frames,
     decode_state,
@@ -33,7 +34,7 @@ REWRITE_BYTES = 4 * 1024 * 1024
 class Entry:
     state: StreamState
     flushed: int
-    segment_bytes: int
+    extent: Extent
 
 
 @dataclass(slots=True)
@@ -47,7 +48,8 @@ class Contents:
 
     def entries(self) -> Iterator[tuple[int, Entry]]:
         for stream_id, stream in self.streams.items():
-            yield stream_id, Entry(decode_state(stream.state), stream.flushed, stream.segment_bytes)
+            extent = Extent(stream.segment_first, stream.segment_bytes)
+            yield stream_id, Entry(decode_state(stream.state), stream.flushed, extent)
 
 
 def read_catalog(path: str) -> Contents:

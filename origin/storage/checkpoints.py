@@ -12,7 +12,14 @@ import msgspec
 
 from origin.storage.catalog import Catalog
 from origin.storage.files import Files
-from origin.storage.format import CatalogGone, CatalogStream, Checkpoint, Frame
+from origin.storage.format import (
+    NO_EXTENT,
+    CatalogGone,
+    CatalogStream,
+    Checkpoint,
+    Extent,
+    Frame,
+)
 from origin.storage.journal import Journal, JournalFile
 from origin.storage.recovery import Stored
 from origin.storage.segments import Segments
@@ -34,21 +41,24 @@ class Flush:
     state: bytes
     tail: int
     parts: list[bytes] = field(default_factory=list)
-    segment_bytes: int = 0
+    start: int = 0  # of the parts
+    floor: int = 0
+    extent: Extent = NO_EXTENT
 
     def note_bytes(self) -> None:
         """Called when the batch of the cut has landed: from now on later appends may follow."""
-        recent = self.stored.recent
+        stored, recent = self.stored, self.stored.recent
         self.parts = [] if recent is None else recent.parts[:]
-        self.segment_bytes = self.stored.segment_bytes
+        self.start = stored.flushed if recent is None else recent.start
+        self.floor, self.extent = stored.floor, stored.extent
 
     def finish(self) -> None:
         """The segment now holds positions below the cut: memory may forget them."""
         stored = self.stored
-        stored.flushed, stored.segment_bytes = self.tail, self.segment_bytes
+        stored.flushed, stored.extent = self.tail, self.extent
         if stored.recent is not None:
             stored.recent.drop_below(self.tail)
-            if not stored.recent.parts:
+            if not stored.recent.parts and stored.recent.end == stored.flushed:
                 stored.recent = None
 
 
@@ -82,7 +92,9 @@ class CheckpointWriter:
                 raise CheckpointAbandoned
             self._write_segments(group)
             frames += [
-                CatalogStream(f.stored.state.id, msgspec.Raw(f.state), f.tail, f.segment_bytes)
+                CatalogStream(
+                    f.stored.state.id, msgspec.Raw(f.state), f.tail, f.extent.end, f.extent.first
+                )
                 for f in group
             ]
         frames += map(CatalogGone, cut.removed)
@@ -94,15 +106,14 @@ class CheckpointWriter:
         folders: set[str] = set()
         try:
             for flush in group:
-                if not flush.parts:
-                    continue
                 stored = flush.stored
-                fd, flush.segment_bytes = self._segments.write(
-                    stored.state.id, stored.segment_bytes, stored.flushed, flush.parts
-                )
-                fds.append(fd)
-                if not stored.segment_bytes:
-                    folders.add(os.path.dirname(self._segments.path(stored.state.id)))
+                first, end = self._first_kept(flush), stored.extent.end
+                if flush.parts:
+                    fd, end = self._segments.write(stored.state.id, end, flush.start, flush.parts)
+                    fds.append(fd)
+                    if not stored.extent.end:
+                        folders.add(os.path.dirname(self._segments.path(stored.state.id)))
+                flush.extent = Extent(first, end)
             self._files.sync_all(fds)
         finally:
             for fd in fds:
@@ -112,9 +123,23 @@ class CheckpointWriter:
         if folders:
             self._files.sync_dir(self._segments.folder)
 
+    def _first_kept(self, flush: Flush) -> int:
+        """Where the first block begins that is not wholly below the floor."""
+        stored = flush.stored
+        if flush.floor >= stored.flushed:
+            return stored.extent.end
+        if flush.floor <= stored.state.base:
+            return stored.extent.first
+        return self._segments.block_at(stored.state.id, stored.extent, flush.floor)
+
     def reclaim(self, cut: Cut) -> None:
         """What cannot be deleted now is deleted at the next start."""
         work = [partial(self._journal.retire, file) for file in cut.retired]
+        work += [
+            partial(self._segments.punch, flush.stored.state.id, flush.extent.first)
+            for flush in cut.flushes
+            if flush.floor > flush.stored.state.base and flush.extent.first
+        ]
         work += [partial(self._segments.remove, stream_id) for stream_id in cut.removed]
         for step in work:
             try:

@@ -9,6 +9,8 @@ from origin.storage.base import UnusableData
 SYNC_EACH = 32
 MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 
+PUNCH_HOLE = 0x03  # and keep the size
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -45,6 +47,11 @@ class Files:
             self.write_at(fd, b"".join(buffers)[written:], position + written)
             self.sync(fd)
 
+    def punch(self, fd: int, size_bytes: int) -> None:
+        """Give the beginning of a file back to the disk; its positions stay as they are."""
+        if _libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(size_bytes)) != 0:
+            raise _last_error()
+
     def read_at(self, fd: int, size_bytes: int, position: int) -> bytes:
         """Up to `size_bytes`; fewer only at the end of the file."""
         data = os.pread(fd, size_bytes, position)
@@ -66,8 +73,7 @@ class Files:
             for fd in fds:
                 self.sync(fd)
         elif _libc.syncfs(fds[0]) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+            raise _last_error()
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -85,6 +91,11 @@ class Files:
     def rename(self, source: str, target: str) -> None:
         """Durable only after `sync_dir` of the folder."""
         os.replace(source, target)
+
+
+def _last_error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
 
 
 def lock_directory(data_dir: str) -> int:

@@ -22,12 +22,14 @@ from functools import partial
 from typing import TypeVar
 
 from origin.storage.base import (
+    BelowFloor,
     DamagedData,
     Done,
     StorageFailed,
     StorageFull,
     UnknownStream,
 )
+from origin.storage.blobs import Blobs
 from origin.storage.catalog import Catalog
 from origin.storage.checkpoints import CheckpointAbandoned, CheckpointWriter, Cut, Flush
 from origin.storage.commit import Batch, GroupCommit, Unit
@@ -41,7 +43,7 @@ from origin.storage.format import (
 from origin.storage.journal import Journal, JournalFile, Place
 from origin.storage.recovery import Recovered, Stored, recover
 from origin.storage.segments import Segments
-from protocol.stream import Appended, Created, Record, Removed, StreamState
+from protocol.stream import Appended, Created, Record, Removed, StreamState, Trimmed
 
 T = TypeVar("T")
 
@@ -49,6 +51,7 @@ log = logging.getLogger("weir.storage")
 
 RETRY_SECS = 1.0
 FIRST_CHECKPOINT_SECS = 1.0
+TRIM_SECS = 1.0  # until what a snapshot made superfluous is given back
 RESERVE_BYTES = 256 * 1024
 
 
@@ -81,6 +84,7 @@ class FileStorage:
         self._journal = Journal(folder, self._files, file_bytes=journal_bytes, synced=synced)
         self._catalog = Catalog(os.path.join(data_dir, "catalog"), self._files)
         self._segments = Segments(os.path.join(data_dir, "segments"), self._files)
+        self._blobs = Blobs(os.path.join(data_dir, "snapshots"), self._files)
         self._checkpoints = CheckpointWriter(
             self._files, self._journal, self._catalog, self._segments
         )
@@ -179,6 +183,11 @@ class FileStorage:
         for _, path in self._journal.list_files():
             if path not in kept:
                 self._files.unlink(path)
+        states = [stored.state for stored in recovered.streams.values()]
+        self._blobs.keep_only({state.snapshot.blob for state in states if state.snapshot})
+        for stored in recovered.streams.values():
+            if stored.extent.first:  # perhaps the last punch never came
+                self._segments.punch(stored.state.id, stored.extent.first)
         for folder, _, names in os.walk(os.path.join(self._data_dir, "segments")):
             for name in names:
                 stem = name.removesuffix(".seg")
@@ -217,7 +226,7 @@ class FileStorage:
         self._dirty[state.id] = state
         for record in records:
             if type(record) is Created:
-                self._streams[state.id] = Stored(state, state.base, 0)
+                self._streams[state.id] = Stored(state, state.base)
             elif type(record) is Removed:  # noted now: a cut may seal before this is published
                 del self._dirty[state.id]
                 self._removed.append(state.id)
@@ -281,6 +290,9 @@ class FileStorage:
             for record in unit.records:
                 if type(record) is Appended:
                     self._streams[record.id].add(record.data)
+                elif type(record) is Trimmed:
+                    self._streams[record.id].trim(record.floor)
+                    self._schedule_checkpoint(TRIM_SECS)
                 elif type(record) is Removed:
                     self._forget(record.id)
         assert isinstance(batch.where, _Sealed)
@@ -291,7 +303,7 @@ class FileStorage:
 
     def _forget(self, stream_id: int) -> None:
         """Its removal is in the journal, so its segment can go now, without a checkpoint."""
-        if self._streams.pop(stream_id).segment_bytes and self._synced:
+        if self._streams.pop(stream_id).extent.end and self._synced:
             self._loop.run_in_executor(self._readers, self._checkpoints.remove_segment, stream_id)
 
     # -- journal files -----------------------------------------------------------------------
@@ -393,6 +405,8 @@ class FileStorage:
         if start >= end:
             return b""
         stored = self._stored(stream_id)
+        if start < stored.floor:
+            raise BelowFloor(stream_id)
         if start < stored.flushed or stored.recent is None:
             return None
         return stored.recent.read(start, end)
@@ -402,24 +416,60 @@ class FileStorage:
         if data is not None:
             return data
         stored = self._stored(stream_id)
-        border, size = stored.flushed, stored.segment_bytes
+        border, extent = stored.flushed, stored.extent
         # Take the newest bytes before the thread runs: a checkpoint may drop them meanwhile.
         newest = b""
         if end > border and stored.recent is not None:
             newest = stored.recent.read(border, end)
         older = await self._from_segment(
-            stream_id, partial(self._segments.read, stream_id, size, start, min(end, border))
+            stream_id,
+            start,
+            partial(self._segments.read, stream_id, extent, start, min(end, border)),
         )
         return older + newest if newest else older
 
+    async def parts(self, stream_id: int, start: int, end: int) -> list[bytes]:
+        stored = self._stored(stream_id)
+        if start < stored.floor:
+            raise BelowFloor(stream_id)
+        border, extent = stored.flushed, stored.extent
+        newest = [] if stored.recent is None else stored.recent.slices(max(start, border), end)
+        if start >= border:
+            return newest
+        older = await self._from_segment(
+            stream_id,
+            start,
+            partial(self._segments.parts, stream_id, extent, start, min(end, border)),
+        )
+        return older + newest
+
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
         stored = self._stored(stream_id)
+        if at_or_after < stored.floor:
+            raise BelowFloor(stream_id)
         if at_or_after >= stored.flushed:
             return stored.flushed if stored.recent is None else stored.recent.boundary(at_or_after)
-        size = stored.segment_bytes
+        extent = stored.extent
         return await self._from_segment(
-            stream_id, partial(self._segments.boundary, stream_id, size, at_or_after)
+            stream_id,
+            at_or_after,
+            partial(self._segments.boundary, stream_id, extent, at_or_after),
         )
+
+    # -- blobs -------------------------------------------------------------------------------
+
+    async def write_blob(self, blob: int, data: bytes) -> int:
+        return await self._loop.run_in_executor(self._readers, self._blobs.write, blob, data)
+
+    async def read_blob(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
+        return await self._loop.run_in_executor(
+            self._readers, self._blobs.read, blob, size_bytes, start, end
+        )
+
+    def drop_blob(self, blob: int) -> None:
+        self._loop.run_in_executor(self._readers, self._blobs.remove, blob)
+
+    # -- pieces ------------------------------------------------------------------------------
 
     def _stored(self, stream_id: int) -> Stored:
         try:
@@ -427,12 +477,12 @@ class FileStorage:
         except KeyError:
             raise UnknownStream(stream_id) from None
 
-    async def _from_segment(self, stream_id: int, work: Callable[[], T]) -> T:
+    async def _from_segment(self, stream_id: int, start: int, work: Callable[[], T]) -> T:
         try:
             return await self._loop.run_in_executor(self._readers, work)
         except DamagedData:
-            if stream_id not in self._streams:  # removed meanwhile, with its file
-                raise UnknownStream(stream_id) from None
+            if start < self._stored(stream_id).floor:  # given back meanwhile, or removed
+                raise BelowFloor(stream_id) from None
             raise
 
     # -- closing -----------------------------------------------------------------------------

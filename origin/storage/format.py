@@ -170,6 +170,16 @@ def decode_watermark(data: bytes) -> tuple[int, int, int]:
 # -- segments --------------------------------------------------------------------------------
 
 
+class Extent(NamedTuple):
+    """The part of a segment file that counts: from its first block to behind its last."""
+
+    first: int
+    end: int
+
+
+NO_EXTENT = Extent(0, 0)
+
+
 class BlockHead(NamedTuple):
     """A block is a run of appends: this head, the length of each append, their bytes."""
 
@@ -230,12 +240,16 @@ def block_boundaries(head: BlockHead, body: memoryview) -> list[int]:
 
 
 class CatalogStream(Struct, frozen=True, array_like=True, tag="stream"):
-    """A stream as of a checkpoint; its segment holds positions below `flushed`."""
+    """A stream as of a checkpoint; its segment holds positions below `flushed`.
+
+    What lies before `segment_first` in the file is below the stream's floor, and punched out.
+    """
 
     id: int
     state: msgspec.Raw
     flushed: int
     segment_bytes: int
+    segment_first: int = 0
 
 
 class CatalogGone(Struct, frozen=True, array_like=True, tag="gone"):

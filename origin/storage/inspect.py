@@ -8,6 +8,7 @@ from typing import TextIO
 
 from origin.storage.acid import open_shards
 from origin.storage.base import DamagedData
+from origin.storage.blobs import Blobs
 from origin.storage.files import Files
 from origin.storage.format import block_boundaries
 from origin.storage.journal import Journal
@@ -26,6 +27,7 @@ class Found:
     state: StreamState
     appends: Callable[[], Iterator[tuple[int, bytes]]]
     path: str
+    blobs: Blobs
 
 
 def fsck(data_dir: str, out: TextIO) -> int:
@@ -64,15 +66,16 @@ def dump(data_dir: str, name: str | None, out: TextIO) -> int:
 
 
 def _find(data_dir: str) -> Iterator[Found]:
+    blobs = Blobs(os.path.join(data_dir, "snapshots"), Files())
     if os.path.isdir(os.path.join(data_dir, "acid")):
         for shard in open_shards(data_dir):
             for state in shard.states():
-                yield Found(state, partial(shard.appends, state.id), shard.path)
+                yield Found(state, partial(shard.appends, state.id), shard.path, blobs)
         return
     recovered, segments = _open(data_dir)
     for stored in recovered.streams.values():
         path = segments.path(stored.state.id)
-        yield Found(stored.state, partial(_appends, stored, segments), path)
+        yield Found(stored.state, partial(_appends, stored, segments), path, blobs)
 
 
 def _open(data_dir: str) -> tuple[Recovered, Segments]:
@@ -85,24 +88,29 @@ def _open(data_dir: str) -> tuple[Recovered, Segments]:
 
 
 def _check(stream: Found) -> None:
-    end = stream.state.base
+    state = stream.state
+    begin = end = max(state.base, state.floor)
     for position, data in stream.appends():
+        if position <= begin == end:  # the floor may lie within a block, or within an append
+            end = position
         if position != end:
             raise DamagedData(stream.path, 0, f"position {end} is missing")
         end += len(data)
-    if end != stream.state.tail:
-        raise DamagedData(stream.path, 0, f"bytes end at {end}, not {stream.state.tail}")
+    if end != state.tail:
+        raise DamagedData(stream.path, 0, f"bytes end at {end}, not {state.tail}")
+    if state.snapshot is not None:
+        stream.blobs.verify(state.snapshot)
 
 
 def _appends(stored: Stored, segments: Segments) -> Iterator[tuple[int, bytes]]:
-    if stored.segment_bytes:
-        for head, body, payload in segments.walk(stored.state.id, stored.segment_bytes):
+    if stored.extent.end > stored.extent.first:
+        for head, body, payload in segments.walk(stored.state.id, stored.extent):
             begin = head.start
             for end in block_boundaries(head, body):
                 yield begin, bytes(payload[begin - head.start : end - head.start])
                 begin = end
     if stored.recent is not None:
-        position = stored.flushed
+        position = stored.recent.start
         for part in stored.recent.parts:
             yield position, part
             position += len(part)
@@ -117,6 +125,9 @@ def describe(state: StreamState) -> str:
         ("seq", lambda: state.last_seq, state.last_seq is not None),
         ("fork-of", lambda: state.fork and state.fork.source_name, state.fork is not None),
         ("gone", lambda: "held by forks", state.gone),
+        ("state", lambda: "strict", state.strict_state),
+        ("snapshot", lambda: format_offset(state.earliest), state.snapshot is not None),
+        ("floor", lambda: format_offset(state.floor), state.floor > 0),
     ]
     more = "".join(f" {name}={value()}" for name, value, there in facts if there)
     return (
@@ -131,4 +142,4 @@ def preview(data: bytes) -> str:
 
 
 def _size(state: StreamState) -> int:
-    return state.tail - state.base
+    return state.stored_bytes

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from origin.storage.base import Done, UnknownStream
+from origin.storage.base import BelowFloor, Done, UnknownStream
 from origin.storage.recent import Recent
-from protocol.stream import Appended, Created, Record, Removed, StreamState
+from protocol.stream import Appended, Created, Record, Removed, StreamState, Trimmed
 
 
 class MemoryStorage:
@@ -13,6 +13,7 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self._streams: dict[int, Recent] = {}
+        self._blobs: dict[int, bytes] = {}
 
     async def recover(self) -> list[StreamState]:
         self._loop = asyncio.get_running_loop()
@@ -30,6 +31,8 @@ class MemoryStorage:
                 self._streams[record.id] = Recent(state.base)
             elif type(record) is Appended:
                 self._streams[record.id].append(record.data)
+            elif type(record) is Trimmed:
+                self._streams[record.id].drop_below(record.floor)
             elif type(record) is Removed:
                 del self._streams[record.id]
         self._loop.call_soon(done, None)
@@ -37,14 +40,32 @@ class MemoryStorage:
     def barrier(self, done: Done) -> None:
         self._loop.call_soon(done, None)
 
-    def read_now(self, stream_id: int, start: int, end: int) -> bytes | None:
-        return self._stored(stream_id).read(start, end)
+    def read_now(self, stream_id: int, start: int, end: int) -> bytes:
+        stored = self._stored(stream_id)
+        if start < stored.start and start < end:
+            raise BelowFloor(stream_id)
+        return stored.read(start, end)
 
     async def read(self, stream_id: int, start: int, end: int) -> bytes:
-        return self._stored(stream_id).read(start, end)
+        return self.read_now(stream_id, start, end)
+
+    async def parts(self, stream_id: int, start: int, end: int) -> list[bytes]:
+        if start < self._stored(stream_id).start:
+            raise BelowFloor(stream_id)
+        return self._stored(stream_id).slices(start, end)
 
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
         return self._stored(stream_id).boundary(at_or_after)
+
+    async def write_blob(self, blob: int, data: bytes) -> int:
+        self._blobs[blob] = data
+        return len(data)
+
+    async def read_blob(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
+        return self._blobs[blob][start:end]
+
+    def drop_blob(self, blob: int) -> None:
+        self._blobs.pop(blob, None)
 
     def _stored(self, stream_id: int) -> Recent:
         try:

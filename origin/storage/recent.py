@@ -35,12 +35,22 @@ class Recent:
             return part if not cut and len(part) == end - start else part[cut : cut + end - start]
         return b"".join(parts)[cut : cut + end - start]
 
+    def slices(self, start: int, end: int) -> list[bytes]:
+        """What `read` returns, one piece for each append."""
+        pieces = []
+        for begin, part in zip(self._starts, self.parts, strict=True):
+            if begin < end and begin + len(part) > start:
+                pieces.append(part[max(0, start - begin) : end - begin])
+        return pieces
+
     def boundary(self, at_or_after: int) -> int:
         index = bisect_left(self._starts, at_or_after)
         return self._starts[index] if index < len(self._starts) else self.end
 
     def drop_below(self, position: int) -> None:
-        """Forget parts that end at or before `position`, which must be a boundary."""
+        """Forget parts that end at or before `position`."""
         count = bisect_left(self._starts, position)
+        if count and (self._starts[count] if count < len(self._starts) else self.end) > position:
+            count -= 1  # it lies within the last of them
         del self._starts[:count]
         del self.parts[:count]

@@ -16,6 +16,8 @@ from origin.storage.catalog import Entry, read_catalog
 from origin.storage.format import (
     BATCH_HEADER,
     JOURNAL_HEADER_BYTES,
+    NO_EXTENT,
+    Extent,
     JournalHead,
     Malformed,
     decode_batch,
@@ -26,18 +28,32 @@ from origin.storage.format import (
 )
 from origin.storage.journal import Journal, LastBatch
 from origin.storage.recent import Recent
-from protocol.stream import Appended, Created, Record, Removed, StreamState, apply, begin
+from protocol.stream import (
+    Appended,
+    Created,
+    Record,
+    Removed,
+    StreamState,
+    Trimmed,
+    apply,
+    begin,
+)
 
 log = logging.getLogger("weir.storage")
 
 
 @dataclass(slots=True)
 class Stored:
-    """One stream in the store: its segment holds positions below `flushed`, memory the rest."""
+    """One stream in the store: its segment holds positions below `flushed`, memory the rest.
+
+    Of either only what is not below `floor` counts. Memory may begin behind `flushed`, when the
+    floor has passed what was never flushed.
+    """
 
     state: StreamState
     flushed: int
-    segment_bytes: int
+    extent: Extent = NO_EXTENT
+    floor: int = 0
     recent: Recent | None = None
     cataloged: bool = False
 
@@ -46,6 +62,11 @@ class Stored:
             if self.recent is None:
                 self.recent = Recent(self.flushed)
             self.recent.append(data)
+
+    def trim(self, floor: int) -> None:
+        self.floor = floor
+        if self.recent is not None:
+            self.recent.drop_below(floor)
 
 
 @dataclass(slots=True)
@@ -102,13 +123,13 @@ def recover(catalog_path: str, journal: Journal) -> Recovered:
 
 
 def _stored(entry: Entry) -> Stored:
-    return Stored(entry.state, entry.flushed, entry.segment_bytes, cataloged=True)
+    return Stored(entry.state, entry.flushed, entry.extent, entry.state.floor, cataloged=True)
 
 
 def _replay(result: Recovered, record: Record) -> None:
     if type(record) is Created:
         state = begin(record)
-        result.streams[record.id] = Stored(state, state.tail, 0)
+        result.streams[record.id] = Stored(state, state.tail)
         result.touched.add(record.id)
         return
     stored = result.streams[record.id]
@@ -121,6 +142,8 @@ def _replay(result: Recovered, record: Record) -> None:
         if record.start != stored.state.tail:
             raise Malformed(f"append at {record.start}, the stream ends at {stored.state.tail}")
         stored.add(record.data)
+    elif type(record) is Trimmed:
+        stored.trim(record.floor)
     apply(stored.state, record)
     result.touched.add(record.id)
 

@@ -1,7 +1,8 @@
 """Per-stream segment files: blocks of appends, written by checkpoints, verified on every read.
 
-A segment is valid up to the size the catalog gives it; what lies beyond was left by a checkpoint
-that did not finish and is overwritten by the next. Index and reads run in worker threads.
+A segment counts in the extent that the catalog gives it. What lies behind it was left by a
+checkpoint that did not finish and is overwritten by the next; what lies before it is below the
+stream's floor and has been given back to the disk. Index and reads run in worker threads.
 """
 
 import os
@@ -17,6 +18,7 @@ from origin.storage.files import Files
 from origin.storage.format import (
     BLOCK_HEADER,
     BlockHead,
+    Extent,
     Malformed,
     block_boundaries,
     check_block_body,
@@ -36,10 +38,10 @@ class Index:
 
     __slots__ = ("end", "offsets", "size_bytes", "starts")
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
         self.starts = array("Q")
         self.offsets = array("Q")
-        self.size_bytes = 0
+        self.size_bytes = first
         self.end = 0
 
     def add(self, head: BlockHead) -> None:
@@ -60,31 +62,64 @@ class Segments:
         name = f"{stream_id:016x}"
         return os.path.join(self.folder, name[:2], name + ".seg")
 
-    def read(self, stream_id: int, size_bytes: int, start: int, end: int) -> bytes:
-        """Positions `start` to `end`, all inside the first `size_bytes` of the file."""
-        path = self.path(stream_id)
-        fd = self._open(path)
-        try:
-            index = self._index(fd, path, stream_id, size_bytes)
-            first = bisect_right(index.starts, start) - 1
-            last = bisect_right(index.starts, end - 1) - 1
-            data = b"".join(
-                payload[max(0, start - head.start) : end - head.start]
-                for head, _, payload in self._blocks(fd, path, index, first, last)
-            )
-        finally:
-            os.close(fd)
-        if len(data) != end - start:
-            raise DamagedData(path, size_bytes, f"{end - start} bytes expected, {len(data)} there")
+    def read(self, stream_id: int, extent: Extent, start: int, end: int) -> bytes:
+        """Positions `start` to `end`, all inside the extent."""
+        blocks = self._between(stream_id, extent, start, end)
+        data = b"".join(
+            payload[max(0, start - head.start) : end - head.start] for head, _, payload in blocks
+        )
+        self._check_length(stream_id, extent, len(data), end - start)
         return data
 
-    def boundary(self, stream_id: int, size_bytes: int, at_or_after: int) -> int:
-        """First append boundary at or after a position that lies inside the segment."""
+    def parts(self, stream_id: int, extent: Extent, start: int, end: int) -> list[bytes]:
+        """The same bytes, one piece for each append."""
+        pieces: list[bytes] = []
+        for head, body, payload in self._between(stream_id, extent, start, end):
+            begin = head.start
+            for border in block_boundaries(head, body):
+                if begin < end and border > start:
+                    piece = payload[max(start, begin) - head.start : min(end, border) - head.start]
+                    pieces.append(bytes(piece))
+                begin = border
+        self._check_length(stream_id, extent, sum(map(len, pieces)), end - start)
+        return pieces
+
+    def _between(self, stream_id: int, extent: Extent, start: int, end: int) -> Iterator[Block]:
         path = self.path(stream_id)
         fd = self._open(path)
         try:
-            index = self._index(fd, path, stream_id, size_bytes)
+            index = self._index(fd, path, stream_id, extent)
+            first = bisect_right(index.starts, start) - 1
+            last = bisect_right(index.starts, end - 1) - 1
+            if 0 <= first <= last:
+                yield from self._blocks(fd, path, index, first, last)
+        finally:
+            os.close(fd)
+
+    def _check_length(self, stream_id: int, extent: Extent, found: int, wanted: int) -> None:
+        if found != wanted:
+            reason = f"{wanted} bytes expected, {found} there"
+            raise DamagedData(self.path(stream_id), extent.end, reason)
+
+    def block_at(self, stream_id: int, extent: Extent, position: int) -> int:
+        """Where in the file the block with this position begins."""
+        path = self.path(stream_id)
+        fd = self._open(path)
+        try:
+            index = self._index(fd, path, stream_id, extent)
+            return index.offsets[bisect_right(index.starts, position) - 1]
+        finally:
+            os.close(fd)
+
+    def boundary(self, stream_id: int, extent: Extent, at_or_after: int) -> int:
+        """First append boundary at or after a position that lies inside the extent."""
+        path = self.path(stream_id)
+        fd = self._open(path)
+        try:
+            index = self._index(fd, path, stream_id, extent)
             block = bisect_right(index.starts, at_or_after) - 1
+            if block < 0:
+                raise DamagedData(path, extent.first, f"position {at_or_after} is not there")
             if index.starts[block] == at_or_after:
                 return at_or_after
             head, body, _ = next(self._blocks(fd, path, index, block, block))
@@ -118,12 +153,23 @@ class Segments:
         except FileNotFoundError:
             pass
 
-    def walk(self, stream_id: int, size_bytes: int) -> Iterator[Block]:
+    def punch(self, stream_id: int, first: int) -> None:
+        """Give everything before `first` back to the disk."""
+        try:
+            fd = self._files.open(self.path(stream_id))
+        except FileNotFoundError:  # the stream was removed meanwhile
+            return
+        try:
+            self._files.punch(fd, first)
+        finally:
+            self._files.close(fd)
+
+    def walk(self, stream_id: int, extent: Extent) -> Iterator[Block]:
         """Every block in order, verified: what fsck and dump look at."""
         path = self.path(stream_id)
         fd = self._open(path)
         try:
-            index = self._index(fd, path, stream_id, size_bytes)
+            index = self._index(fd, path, stream_id, extent)
             for number in range(len(index.starts)):
                 yield from self._blocks(fd, path, index, number, number)
         finally:
@@ -135,14 +181,15 @@ class Segments:
         except FileNotFoundError:
             raise DamagedData(path, 0, "the segment file is missing") from None
 
-    def _index(self, fd: int, path: str, stream_id: int, size_bytes: int) -> Index:
+    def _index(self, fd: int, path: str, stream_id: int, extent: Extent) -> Index:
         with self._lock:
             index = self._indexes.get(stream_id)
-            if index is None:
-                index = self._indexes[stream_id] = Index()
-            while index.size_bytes < size_bytes:
+            # One that ends before the extent knows only what is gone.
+            if index is None or index.size_bytes <= extent.first:
+                index = self._indexes[stream_id] = Index(extent.first)
+            while index.size_bytes < extent.end:
                 data = self._files.read_at(fd, BLOCK_HEADER.size, index.size_bytes)
-                index.add(self._head(path, index, stream_id, data, size_bytes))
+                index.add(self._head(path, index, stream_id, data, extent.end))
             return index
 
     def _head(

@@ -136,10 +136,8 @@ def rebuilt(folder: Path) -> tuple[dict[str, StreamState], dict[str, bytes]]:
     states, contents = {}, {}
     for stored in recovered.streams.values():
         data = b""
-        if stored.segment_bytes:
-            data = segments.read(
-                stored.state.id, stored.segment_bytes, stored.state.base, stored.flushed
-            )
+        if stored.extent.end:
+            data = segments.read(stored.state.id, stored.extent, stored.state.base, stored.flushed)
         data += b"" if stored.recent is None else b"".join(stored.recent.parts)
         states[stored.state.name], contents[stored.state.name] = stored.state, data
     return states, contents

@@ -1,0 +1,68 @@
+"""Snapshots as files: one for each publication, written and synced before a record names it.
+
+A blob has the form of a segment of its own, so its bytes are verified in blocks as they are read.
+One that no state names was never published, or is no longer the latest, and goes at the next start.
+"""
+
+import logging
+import os
+from collections.abc import Collection
+
+from origin.storage.base import StorageFull
+from origin.storage.files import Files
+from origin.storage.format import Extent
+from origin.storage.segments import BLOCK_BYTES, Segments
+from protocol.stream import Snapshot
+
+log = logging.getLogger("weir.storage")
+
+
+class Blobs:
+    """Everything here runs in worker threads."""
+
+    def __init__(self, folder: str, files: Files) -> None:
+        self._folder = folder
+        self._files = files
+        self._segments = Segments(folder, files)
+
+    def path(self, blob: int) -> str:
+        return self._segments.path(blob)
+
+    def write(self, blob: int, data: bytes) -> int:
+        """Returns the size of the file, by which it is read."""
+        parts = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
+        try:
+            fd, size_bytes = self._segments.write(blob, 0, 0, parts)
+            try:
+                self._files.sync(fd)
+            finally:
+                self._files.close(fd)
+            for folder in (os.path.dirname(self.path(blob)), self._folder):
+                self._files.sync_dir(folder)
+            self._files.sync_dir(os.path.dirname(self._folder))
+        except OSError as error:
+            log.error("snapshot not kept: %s", error)
+            self.remove(blob)
+            raise StorageFull(str(error)) from None
+        return size_bytes
+
+    def read(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
+        return self._segments.read(blob, Extent(0, size_bytes), start, end)
+
+    def verify(self, snapshot: Snapshot) -> None:
+        """Raises DamagedData unless every byte is there."""
+        for start in range(0, snapshot.size_bytes, BLOCK_BYTES):
+            end = min(start + BLOCK_BYTES, snapshot.size_bytes)
+            self.read(snapshot.blob, snapshot.blob_bytes, start, end)
+
+    def remove(self, blob: int) -> None:
+        try:
+            self._segments.remove(blob)
+        except OSError as error:
+            log.warning("not deleted until the next start: %s", error)
+
+    def keep_only(self, blobs: Collection[int]) -> None:
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                if int(name.removesuffix(".seg"), 16) not in blobs:
+                    self._files.unlink(os.path.join(folder, name))
