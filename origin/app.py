@@ -10,11 +10,13 @@ from aiohttp import web
 
 from origin.chunks import Chunks
 from origin.config import OriginConfig
+from origin.extension import Extension
 from origin.fast import OriginFastPath
 from origin.handlers import Handlers
 from origin.live import Live
 from origin.metrics import Metrics
 from origin.service import Service
+from origin.snapshots import Snapshots
 from origin.storage import open_storage
 from wire.front import FrontServer
 from wire.http import Refusals, Stamp
@@ -50,13 +52,15 @@ class Origin:
             limits,
             max_total_bytes=limits.max_memory_bytes if in_memory else limits.max_total_bytes,
             clock_ms=lambda: time.time_ns() // 1_000_000,
-            new_id=lambda: secrets.randbits(64),
+            new_id=_new_id,
         )
         await service.start()
         self._live = Live(service, chunks, config.server, limits)
         metrics = Metrics()
         stamp = Stamp(config.http)
-        handlers = Handlers(config, service, chunks, self._live, metrics, stamp)
+        snapshots = Snapshots(service, storage, chunks, limits, _new_id)
+        extension = Extension(config, service, snapshots, metrics)
+        handlers = Handlers(config, service, chunks, self._live, extension, metrics, stamp)
         fast = OriginFastPath(service, chunks, metrics, stamp, max_path_bytes=limits.max_path_bytes)
         self._server = FrontServer(handlers.handle, fast, limits, Refusals(stamp))
         _register(metrics, service, chunks, self._server)
@@ -99,6 +103,11 @@ class Origin:
         while True:
             await asyncio.sleep(SWEEP_SECS)
             self._service.sweep()
+
+
+def _new_id() -> int:
+    """Of a stream, or of a snapshot's blob."""
+    return secrets.randbits(64)
 
 
 def _register(metrics: Metrics, service: Service, chunks: Chunks, server: FrontServer) -> None:

@@ -6,17 +6,17 @@ A fork's positions below its fork point are read from its source, up the chain.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from origin.storage.base import Storage, UnknownStream
+from origin.storage.base import BelowFloor, Storage, UnknownStream
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.etags import format_etag, matches
-from protocol.jsonmode import framed
+from protocol.jsonmode import framed, is_whole, split_messages
 from protocol.replies import Reply
 
 ENTRY_OVERHEAD_BYTES = 1024
@@ -64,6 +64,8 @@ class Chunks:
 
     def cached(self, stream: Stream, start: int) -> Chunk | None:
         """The answer if it is at hand, without waiting."""
+        if start < stream.earliest:
+            return None
         chunk = self._cache.get((stream.state.id, start))
         if chunk is not None and chunk.is_current(stream):
             self.hits += 1
@@ -84,8 +86,10 @@ class Chunks:
         return await asyncio.shield(task)
 
     async def check_position(self, stream: Stream, start: int) -> None:
-        """Refuse a position that no answer of ours ever named."""
+        """Refuse a position that no answer of ours ever named, or that a snapshot replaced."""
         tail = stream.tail
+        if start < stream.earliest:
+            raise replies.offset_gone(stream.earliest)
         if start > tail:
             raise ProtocolError(
                 400,
@@ -93,8 +97,49 @@ class Chunks:
                 "The offset is beyond the tail.",
                 (replies.next_offset(tail),),
             )
-        if stream.is_json and await self.boundary(stream, start, tail) != start:
+        if stream.is_json and not await self.is_boundary(stream, start):
             raise ProtocolError(400, "invalid-offset", "The offset is inside a message.")
+
+    async def is_boundary(self, stream: Stream, position: int) -> bool:
+        """Whether a message ends here: an append, or in JSON mode one of the messages in it."""
+        if position == stream.earliest:
+            return True
+        end = await self.boundary(stream, position, stream.tail)
+        if end == position or not stream.is_json:
+            return end == position
+        rest = await self.raw(stream, position - 1, end)
+        return rest.startswith(b",") and is_whole(rest[1:])
+
+    async def limited(self, stream: Stream, start: int, max_bytes: int) -> Chunk:
+        """As many whole messages as fit, but one at least, even if it is larger."""
+        chunk = await self.get(stream, start)
+        if len(chunk.reply.body) <= max_bytes or chunk.end == start:
+            return chunk
+        budget = max_bytes - stream.is_json  # an array has one byte more than its messages
+        end = start
+        for message in await self.messages(stream, start, chunk.end):
+            if end > start and end + len(message) - start > budget:
+                break
+            end += len(message)
+        data = await self.raw(stream, start, end)
+        at_tail = end == stream.tail
+        return self._make(stream, start, end, data, at_tail, stream.closed and at_tail)
+
+    async def messages(self, stream: Stream, start: int, end: int) -> list[bytes]:
+        """The bytes of a range as stored, one piece for each message."""
+        if stream.is_json:
+            data = await self.raw(stream, start, end)
+            return [message + b"," for message in split_messages(data)] if data else []
+        spans = self._spans(stream, start, end)
+        return [part for id_, s, e in spans for part in await self._storage.parts(id_, s, e)]
+
+    async def batches(self, stream: Stream, start: int, end: int) -> AsyncIterator[list[bytes]]:
+        """All messages of a range, as many at a time as a chunk has."""
+        while start < end:
+            line = (start // self._chunk_bytes + 1) * self._chunk_bytes
+            border = await self.boundary(stream, line, end)
+            yield await self.messages(stream, start, border)
+            start = border
 
     async def _load(self, stream: Stream, start: int) -> Chunk:
         tail, closed = stream.tail, stream.closed
@@ -114,7 +159,7 @@ class Chunks:
             return None
         try:
             data = self._storage.read_now(stream.state.id, start, tail)
-        except UnknownStream:  # its removal is on the way: let the ordinary path say so
+        except (UnknownStream, BelowFloor):  # news on the way: let the ordinary path say so
             return None
         if data is None:
             return None
@@ -123,13 +168,18 @@ class Chunks:
     def _keep(
         self, stream: Stream, start: int, end: int, data: bytes, at_tail: bool, closed: bool
     ) -> Chunk:
-        etag = format_etag(stream.state.incarnation, start, end, closed)
-        body = framed(data) if stream.is_json else data
-        reply = replies.chunk(stream.state, body, end, etag, at_tail, closed)
-        chunk = Chunk(start, end, closed, closed or not at_tail, etag, reply)
+        chunk = self._make(stream, start, end, data, at_tail, closed)
         if _cost(chunk) <= self._cache.maxsize:
             self._cache[(stream.state.id, start)] = chunk
         return chunk
+
+    def _make(
+        self, stream: Stream, start: int, end: int, data: bytes, at_tail: bool, closed: bool
+    ) -> Chunk:
+        etag = format_etag(stream.state.incarnation, start, end, closed)
+        body = framed(data) if stream.is_json else data
+        reply = replies.chunk(stream.state, body, end, etag, at_tail, closed)
+        return Chunk(start, end, closed, closed or not at_tail, etag, reply)
 
     async def raw(self, stream: Stream, start: int, end: int) -> bytes:
         """Stored bytes of a range, gathered along the line of forks."""

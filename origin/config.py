@@ -54,6 +54,8 @@ class LimitsConfig:
     max_stream_bytes: int = 64 * GIB
     max_total_bytes: int = TIB
     max_memory_bytes: int = GIB
+    max_snapshot_bytes: int = 64 * MIB
+    max_bootstrap_bytes: int = GIB
     max_header_bytes: int = 16 * KIB
     max_path_bytes: int = KIB
     max_streams: int = 5_000_000

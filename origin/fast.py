@@ -12,8 +12,8 @@ from origin.metrics import Metrics
 from origin.service import Service
 from protocol import replies
 from protocol.errors import ProtocolError
-from protocol.names import STREAM_PREFIX
-from protocol.paths import stream_name
+from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
+from protocol.paths import Kind, parse_path
 from protocol.replies import Reply
 from protocol.requests import Append, Read, parse_append, parse_read
 from wire.encoding import DateLine, encode_head, encode_lines
@@ -47,7 +47,7 @@ class OriginFastPath:
         if not self._any_origin and "origin" in fields.headers:
             return None
         name, read = cast(tuple[str, Read], target.parsed)
-        if read.position is None or read.live is not None:
+        if read.position is None or read.live is not None or read.max_bytes is not None:
             return None
         stream = self._service.find(name)
         if isinstance(stream, Reply) or stream.state.ttl_s is not None:
@@ -59,7 +59,7 @@ class OriginFastPath:
         return self._whole(chunk)
 
     def wants(self, head: Head) -> bool:
-        if not head.path.startswith(STREAM_PREFIX):
+        if not head.path.startswith((STREAM_PREFIX, BUCKET_PREFIX)):
             return False
         if not self._any_origin and "origin" in head.headers:
             return False
@@ -70,6 +70,8 @@ class OriginFastPath:
         try:
             if target.parsed is None:
                 target.parsed = self._parse(target)
+                if target.parsed is None:
+                    return False
             if target.method == "POST" and fields.parsed is None:
                 fields.parsed = parse_append(fields.headers)
         except ProtocolError as error:
@@ -84,12 +86,15 @@ class OriginFastPath:
         )
         return True
 
-    def _parse(self, target: Target) -> tuple[str, Read | None]:
-        name = stream_name(target.path[len(STREAM_PREFIX) :], self._max_path_bytes)
-        return name, None if target.method == "POST" else parse_read(target.query)
+    def _parse(self, target: Target) -> tuple[str, Read | None] | None:
+        """None for what is not a stream."""
+        place = parse_path(target.path, self._max_path_bytes)
+        if place is None or place.kind is not Kind.STREAM:
+            return None
+        return place.name, None if target.method == "POST" else parse_read(target.query)
 
     def _get(self, name: str, read: Read, head: Head, exchange: Exchange) -> bool:
-        if read.position is None or read.live is not None:
+        if read.position is None or read.live is not None or read.max_bytes is not None:
             return False
         stream = self._service.find(name)
         if isinstance(stream, Reply):

@@ -13,15 +13,22 @@ from aiohttp import web
 
 from origin.chunks import Chunks
 from origin.config import OriginConfig
+from origin.extension import Asked, Extension, Refused
 from origin.live import Live
 from origin.metrics import Metrics
 from origin.service import Service, storage_problem
-from origin.storage.base import DamagedData, StorageFailed, StorageFull, UnknownStream
+from origin.storage.base import (
+    BelowFloor,
+    DamagedData,
+    StorageFailed,
+    StorageFull,
+    UnknownStream,
+)
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
-from protocol.names import STREAM_PREFIX
-from protocol.paths import stream_name, stream_url
+from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
+from protocol.paths import Kind, parse_path, stream_url
 from protocol.replies import Headers, Reply, problem
 from protocol.requests import (
     SSE,
@@ -47,6 +54,7 @@ class Handlers:
         service: Service,
         chunks: Chunks,
         live: Live,
+        extension: Extension,
         metrics: Metrics,
         stamp: Stamp,
     ) -> None:
@@ -54,6 +62,7 @@ class Handlers:
         self._service = service
         self._chunks = chunks
         self._live = live
+        self._extension = extension
         self._metrics = metrics
         self._stamp = stamp
         self._operations: dict[str, Operation] = {
@@ -76,6 +85,8 @@ class Handlers:
             reply_or_response = storage_problem(error)
         except UnknownStream:
             reply_or_response = replies.not_found()  # removed while it was read
+        except Refused as refused:
+            reply_or_response = refused.reply
         if isinstance(reply_or_response, Reply):
             self._metrics.count(request.method, reply_or_response.status)
             return to_response(reply_or_response, stamp)
@@ -83,7 +94,7 @@ class Handlers:
 
     async def _answer(self, request: web.BaseRequest, stamp: Headers) -> Reply | web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
-        if not path.startswith(STREAM_PREFIX):
+        if not path.startswith((STREAM_PREFIX, BUCKET_PREFIX)):
             return self._service_page(request.method, path)
         if request.method == "OPTIONS":
             return preflight()
@@ -91,18 +102,33 @@ class Handlers:
         if operation is None and request.method != "GET":
             return problem(405, "method-not-allowed", f"Use {METHODS}.", (("Allow", METHODS),))
         headers = unique_headers(request)
-        name = stream_name(path[len(STREAM_PREFIX) :], self._config.limits.max_path_bytes)
+        place = parse_path(path, self._config.limits.max_path_bytes)
+        assert place is not None
+        if place.kind is not Kind.STREAM:
+            return await self._extension.answer(Asked(place, query, headers, request, stamp))
         if operation is not None:
-            return await operation(name, headers, request)
-        read = parse_read(query)
+            return await operation(place.name, headers, request)
+        return await self._get(place.name, parse_read(query), headers, request, stamp)
+
+    async def _get(
+        self,
+        name: str,
+        read: Read,
+        headers: Mapping[str, str],
+        request: web.BaseRequest,
+        stamp: Headers,
+    ) -> Reply | web.StreamResponse:
         stream = self._service.find(name)
         if isinstance(stream, Reply):
             return stream
         self._service.renew(stream)
-        if read.live == SSE:
-            with self._live.admitted(stream):
-                return await self._stream_events(stream, read, request, stamp)
-        return await self._read(stream, read, headers)
+        try:
+            if read.live == SSE:
+                with self._live.admitted(stream):
+                    return await self._stream_events(stream, read, request, stamp)
+            return await self._read(stream, read, headers)
+        except BelowFloor:  # given back while it was read
+            return replies.trimmed(stream.earliest)
 
     def _service_page(self, method: str, path: str) -> Reply:
         if path not in ("/healthz", "/readyz", "/metrics"):
@@ -149,7 +175,13 @@ class Handlers:
         stream = self._service.find(name)
         if isinstance(stream, Reply):
             return Reply(stream.status, stream.headers)
-        return replies.head(stream.state, stream.tail, stream.closed)
+        return replies.head(
+            stream.state,
+            stream.tail,
+            stream.closed,
+            stream.snapshot,
+            headers.get("if-none-match"),
+        )
 
     async def _read(self, stream: Stream, read: Read, headers: Mapping[str, str]) -> Reply:
         if read.live is not None:
@@ -158,7 +190,10 @@ class Handlers:
         if read.position is None:
             body = b"[]" if stream.is_json else b""
             return replies.tail_only(stream.state, body, stream.tail, stream.closed)
-        chunk = await self._chunks.get(stream, read.position)
+        if read.max_bytes is None:
+            chunk = await self._chunks.get(stream, read.position)
+        else:
+            chunk = await self._chunks.limited(stream, read.position, read.max_bytes)
         return chunk.answer(headers.get("if-none-match"))
 
     async def _stream_events(
@@ -171,7 +206,10 @@ class Handlers:
         self._metrics.count("GET", 200)
         await response.prepare(request)
         try:
-            await self._live.stream_events(stream, read, time.time(), response)
+            try:
+                await self._live.stream_events(stream, read, time.time(), response)
+            except (BelowFloor, ProtocolError):  # the next request is told so
+                log.info("event stream ended: a snapshot replaced what it had yet to read")
             await response.write_eof()
         except (TimeoutError, DamagedData, UnknownStream) as error:
             log.info("event stream cut: %r", error)

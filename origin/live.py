@@ -77,7 +77,10 @@ class Live:
             if stream.ended:
                 return replies.not_found()
             if stream.tail != start:
-                chunk = await self._chunks.get(stream, start)
+                if read.max_bytes is None:
+                    chunk = await self._chunks.get(stream, start)
+                else:
+                    chunk = await self._chunks.limited(stream, start, read.max_bytes)
                 return replies.with_cursor(
                     stream.state, chunk.reply, None if chunk.closed else cursor
                 )
@@ -100,9 +103,9 @@ class Live:
         while not stream.ended:
             while reader.is_behind() and not stream.ended:
                 chunk = await self._chunks.get(stream, reader.position)
-                await _write(response, reader.events(chunk))
+                await write_in_time(response, reader.events(chunk))
             if reader.owes_control():
-                await _write(response, reader.control())
+                await write_in_time(response, reader.control())
             if reader.told_closed or self.draining or loop.time() >= until:
                 return
             if reader.is_behind() or reader.owes_control():  # it moved while we wrote
@@ -110,7 +113,7 @@ class Live:
             beat_at = loop.time() + self._server.sse_heartbeat_secs
             changed = await self._change(stream, min(until, beat_at))
             if not changed and loop.time() < until:
-                await _write(response, comment())
+                await write_in_time(response, comment())
 
     async def _change(self, stream: Stream, until: float) -> bool:
         """Sleep until the stream changes or we drain; False when the time came first."""
@@ -184,7 +187,7 @@ def _wake(sleeper: "asyncio.Future[None]") -> None:
         sleeper.set_result(None)
 
 
-async def _write(response: web.StreamResponse, data: bytes) -> None:
+async def write_in_time(response: web.StreamResponse, data: bytes) -> None:
     if data:
         async with asyncio.timeout(STALLED_SECS):
             await response.write(data)

@@ -9,18 +9,31 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from origin.blobs import BlobHolds
+from origin.buckets import Buckets
 from origin.chunks import Chunks
 from origin.config import LimitsConfig
-from origin.storage.base import DamagedData, Storage, StorageFailed, StorageFull
+from origin.storage.base import (
+    DamagedData,
+    Storage,
+    StorageFailed,
+    StorageFull,
+)
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
+from protocol.etags import matches, permits
 from protocol.jsonmode import prefix_length, stored_form
 from protocol.media import media_type
+from protocol.paths import bucket_of
 from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import Append, Create, ForkOf
+from protocol.state import StateError, check_messages
 from protocol.stream import (
     Appended,
     Created,
@@ -30,6 +43,10 @@ from protocol.stream import (
     Released,
     Removed,
     Renewed,
+    Snapshot,
+    Snapshotted,
+    StreamState,
+    Trimmed,
     apply,
     begin,
     deadline_ms,
@@ -83,6 +100,8 @@ class Service:
         self._deadlines: list[tuple[int, int]] = []
         self._unremoved: list[Stream] = []  # gone and held by no fork, but there was no room
         self._waiting_bytes = 0
+        self.buckets = Buckets()
+        self.blobs = BlobHolds(storage)
         self.totals = Totals()
 
     # -- start and upkeep ----------------------------------------------------------------------
@@ -91,15 +110,17 @@ class Service:
         for state in await self._storage.recover():
             stream = Stream(state, committed=True)
             self._ids[state.id] = self._names[state.name] = stream
-            self.totals.stored_bytes += state.tail - state.base
+            self.totals.stored_bytes += state.stored_bytes
             self._note_deadline(stream)
+            self.buckets.hold(state.name)
+        self.buckets.load([s.state.name for s in self._ids.values() if _is_shown(s)])
         for stream in list(self._ids.values()):
             if stream.state.fork is not None:
                 self._ids[stream.state.fork.source_id].forks += 1
-        # A crash may have come between a fork's removal and that of its released source.
+        # A crash may have come between a fork's removal and what it meant for its source.
         for stream in list(self._ids.values()):
-            if stream.state.gone and not stream.forks:
-                self._remove_gone(stream)
+            if not stream.forks:
+                self._unhold(stream)
 
     def sweep(self) -> None:
         """Remove what has expired; called about once a second."""
@@ -120,6 +141,7 @@ class Service:
 
     @property
     def stream_count(self) -> int:
+        """Buckets included: they are kept as streams."""
         return len(self._ids)
 
     @property
@@ -138,6 +160,13 @@ class Service:
         if stream.deadline_ms is not None and not self._is_alive(stream, self._clock_ms()):
             return replies.not_found()
         return stream
+
+    def find_writable(self, name: str) -> Stream | None:
+        """The stream as writers are judged; None if it is not there or on its way out."""
+        stream = self._names.get(name)
+        if stream is None or not self._is_alive(stream, self._clock_ms()):
+            return None
+        return None if stream.removing or stream.state.gone else stream
 
     def renew(self, stream: Stream) -> None:
         """A read moves the idle window (DS 5.1); what is kept on disk runs a little ahead of it."""
@@ -190,6 +219,8 @@ class Service:
         now = self._clock_ms()
         if request.expires_at_ms is not None and request.expires_at_ms <= now:
             raise ProtocolError(400, "invalid-expiry", "Stream-Expires-At is in the past.")
+        if self._misses_bucket(name):
+            return replies.problem(404, "bucket-not-found", "There is no such bucket.")
         while (stream := self._names.get(name)) is not None:
             self._check_storage()
             alive = self._is_alive(stream, now)  # if not, its end is staged or it is held by forks
@@ -198,13 +229,22 @@ class Service:
             await self._settled()
             if self._names.get(name) is stream:  # it could not be removed: the disk is full
                 raise StorageFull("an expired stream waits for its removal")
+        if request.if_match is not None:
+            return replies.precondition_failed(None)
         if request.fork is None:
-            return await self._create_new(name, request, None, body, location)
+            return await self._create_new(name, request, None, None, body, location)
         return await self._create_fork(name, request, request.fork, body, location)
+
+    def _misses_bucket(self, name: str) -> bool:
+        """Buckets are made explicitly, never by a stream in them."""
+        bucket = bucket_of(name)
+        return bucket != "" and self.find_writable(bucket) is None
 
     async def _created_before(self, stream: Stream, request: Create) -> Reply:
         if stream.state.gone:
             reply = replies.problem(409, "held-by-forks", "Forks still hold the old stream.")
+        elif not _permitted(stream.state, request):
+            reply = replies.precondition_failed(stream.state)
         elif same_configuration(stream.state, request):
             reply = replies.created(stream.state, stream.state.tail, None)
         else:
@@ -214,43 +254,82 @@ class Service:
         return reply
 
     async def _create_new(
-        self, name: str, request: Create, fork: Fork | None, body: bytes, location: str
+        self,
+        name: str,
+        request: Create,
+        fork: Fork | None,
+        inherited: Snapshot | None,
+        body: bytes,
+        location: str,
     ) -> Reply:
         now = self._clock_ms()
         record = self._creation(name, request, fork, now)
         state = begin(record)
-        data = stored_form(body) if state.is_json and body else body
-        self._check_room(0, len(data))
+        if state.strict_state and not state.is_json:
+            raise ProtocolError(400, "state-needs-json", "Stream-State needs application/json.")
+        data = stored_messages(state, body) if state.is_json and body else body
+        self.check_room(0, len(data) + (inherited.size_bytes if inherited else 0))
         if len(self._ids) >= self._limits.max_streams:
             raise ProtocolError(413, "too-many-streams", "The server holds no more streams.")
-        await self._admitted(len(data))
-        if name in self._names:  # someone was faster while we waited for room
+        snapshot = None if inherited is None else await self._copy(inherited)
+        await self.admitted(len(data))
+        if name in self._names or self._misses_bucket(name):  # others were faster while we waited
+            if snapshot is not None:
+                self._storage.drop_blob(snapshot.blob)
             return await self.create(name, request, body, location)
-        records: tuple[Record, ...] = (record,)
+        records: list[Record] = [record]
+        if snapshot is not None:
+            records.append(Snapshotted(state.id, snapshot))
         if data:
-            first = Appended(state.id, state.tail, data, now, close=record.closed)
-            records = (record, first)
-            apply(state, first)
+            records.append(Appended(state.id, state.tail, data, now, close=record.closed))
+        for more in records[1:]:
+            apply(state, more)
         stream = Stream(state, committed=False)
         self._ids[state.id] = self._names[name] = stream
-        self.totals.stored_bytes += len(data)
+        self.buckets.hold(name)
+        self.totals.stored_bytes += state.stored_bytes
         if fork is not None:
             self._ids[fork.source_id].forks += 1
         self._note_deadline(stream)
-        await self._stage(stream, records)
+        tail, closed = state.tail, state.closed
+
+        def landed() -> None:
+            stream.visible = True
+            stream.tail, stream.closed, stream.snapshot = tail, closed, state.snapshot
+            if _is_shown(stream):
+                self.buckets.show(name)
+
+        await self.commit(stream, tuple(records), landed)
         return replies.created(state, stream.tail, location)
 
     def _creation(self, name: str, request: Create, fork: Fork | None, now_ms: int) -> Created:
         content_type, ttl_s = request.content_type_or_default, request.ttl_s
-        expires_at_ms = request.expires_at_ms
+        expires_at_ms, strict_state = request.expires_at_ms, request.strict_state
         if fork is not None:
             source = self._ids[fork.source_id].state
             content_type = request.content_type or source.content_type
             if ttl_s is None and expires_at_ms is None:
                 ttl_s, expires_at_ms = source.ttl_s, source.expires_at_ms
+            strict_state = source.strict_state
         return Created(
-            self._new_id(), name, content_type, now_ms, ttl_s, expires_at_ms, fork, request.closed
+            self._new_id(),
+            name,
+            content_type,
+            now_ms,
+            ttl_s,
+            expires_at_ms,
+            fork,
+            request.closed,
+            strict_state,
         )
+
+    async def _copy(self, snapshot: Snapshot) -> Snapshot:
+        data = await self._storage.read_blob(
+            snapshot.blob, snapshot.blob_bytes, 0, snapshot.size_bytes
+        )
+        blob = self._new_id()
+        size = await self._storage.write_blob(blob, data)
+        return replace(snapshot, blob=blob, blob_bytes=size)
 
     async def _create_fork(
         self, name: str, request: Create, asked: ForkOf, body: bytes, location: str
@@ -265,35 +344,49 @@ class Service:
                 return replies.problem(
                     409, "content-type-mismatch", "A fork has its source's content type."
                 )
+        if request.strict_state and not source.state.strict_state:
+            return replies.problem(409, "state-mismatch", "The source is no strict State stream.")
+        # As staged: what a snapshot that is on its way covers will not be there for a fork.
+        inherited = source.state.snapshot
         source.forks += 1  # hold it until the fork holds it
         try:
-            return await self._fork_held(source, name, request, asked, body, location)
+            with self.blobs.held(inherited.blob) if inherited else nullcontext():
+                return await self._fork_held(
+                    source, inherited, name, request, asked, body, location
+                )
         finally:
             self._release(source)
 
     async def _fork_held(
         self,
         source: Stream,
+        inherited: Snapshot | None,
         name: str,
         request: Create,
         asked: ForkOf,
         body: bytes,
         location: str,
     ) -> Reply:
-        position = await self._fork_position(source, asked)
+        """A fork gets a copy of the snapshot that stands for the beginning of its source."""
+        position = await self._fork_position(source, inherited, asked)
         if source.state.gone:
             return replies.problem(409, "source-gone", "The source was deleted.")
         fork = Fork(source.state.id, asked.source_name, position, asked.offset, asked.sub_offset)
         if name in self._names:
             return await self.create(name, request, body, location)
-        return await self._create_new(name, request, fork, body, location)
+        return await self._create_new(name, request, fork, inherited, body, location)
 
-    async def _fork_position(self, source: Stream, asked: ForkOf) -> int:
+    async def _fork_position(
+        self, source: Stream, inherited: Snapshot | None, asked: ForkOf
+    ) -> int:
         tail = source.tail
         start = tail if asked.offset is None else asked.offset
+        earliest = 0 if inherited is None else inherited.offset
         if start > tail:
             raise ProtocolError(400, "offset-beyond-tail", "Stream-Fork-Offset is beyond the tail.")
-        if source.is_json and await self._chunks.boundary(source, start, tail) != start:
+        if start < earliest:
+            raise replies.offset_gone(earliest)
+        if source.is_json and not await self._chunks.is_boundary(source, start):
             raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset is inside a message.")
         if not asked.sub_offset:
             return start
@@ -310,8 +403,30 @@ class Service:
 
     def _release(self, source: Stream) -> None:
         source.forks -= 1
-        if not source.forks and source.state.gone and not source.removing:
-            self._remove_gone(source)
+        if not source.forks:
+            self._unhold(source)
+
+    def _unhold(self, source: Stream) -> None:
+        """No fork reads it any more: what was kept for forks alone can go."""
+        state = source.state
+        if state.gone:
+            if not source.removing:
+                self._remove_gone(source)
+        elif state.earliest > state.floor and self._admits_quietly(urgent=True):
+            self._stage_trim(source)
+
+    def _stage_trim(self, stream: Stream) -> None:
+        record = self.trim(stream)
+        self._storage.stage(stream.state, (record,), _ignore)
+
+    def trim(self, stream: Stream) -> Trimmed:
+        """Nothing below the snapshot is kept; the record of it is the caller's to stage."""
+        state = stream.state
+        record = Trimmed(state.id, state.earliest)
+        before = state.stored_bytes
+        apply(state, record)
+        self.totals.stored_bytes += state.stored_bytes - before
+        return record
 
     # -- append and close ----------------------------------------------------------------------
 
@@ -344,10 +459,10 @@ class Service:
             return
         data = body
         if body and stream.is_json:
-            data = stored_form(body)
+            data = stored_messages(state, body)
             if not data:
                 raise ProtocolError(400, "empty-array", "An append needs at least one message.")
-        self._check_room(state.tail - state.base, len(data))
+        self.check_room(state.stored_bytes, len(data))
         if request.producer is not None and state.producers is not None:
             self._check_producers(state.producers, request.producer.id)
         if not self._storage.admits(len(data) + RECORD_OVERHEAD_BYTES):
@@ -387,7 +502,8 @@ class Service:
             self.totals.appends += 1
             self.totals.append_bytes += len(data)
             stream.wake_all()
-            send(replies.accepted(request, tail) if data else replies.close_accepted(request, tail))
+            accepted = replies.accepted if data else replies.close_accepted
+            send(accepted(state, request, tail))
 
         self._storage.stage(state, (record,), done)
 
@@ -419,7 +535,7 @@ class Service:
         else:
             self.totals.refused_appends += 1
 
-    def _check_room(self, stream_bytes: int, data_bytes: int) -> None:
+    def check_room(self, stream_bytes: int, data_bytes: int) -> None:
         if stream_bytes + data_bytes > self._limits.max_stream_bytes:
             raise ProtocolError(413, "stream-too-large", "The stream would exceed its size limit.")
         if self.totals.stored_bytes + data_bytes > self._max_total_bytes:
@@ -445,6 +561,8 @@ class Service:
             await self._room()
             if stream.removing or stream.state.gone:
                 return await self.delete(name)
+        if not self.buckets.is_empty(name):
+            return replies.problem(409, "bucket-not-empty", "The bucket still has streams.")
         settled = asyncio.get_running_loop().create_future()
         self._remove(stream, lambda error: _settle(settled, error))
         await settled
@@ -462,6 +580,7 @@ class Service:
             stream.inflight -= 1
             if error is None:
                 stream.ended = True
+                self.buckets.hide(state.name)
                 if removed:
                     self._forget(stream)
                 stream.wake_all()
@@ -481,30 +600,32 @@ class Service:
         del self._ids[state.id]
         if self._names.get(state.name) is stream:
             del self._names[state.name]
-        self.totals.stored_bytes -= state.tail - state.base
+        self.buckets.release(state.name)
+        if state.snapshot is not None:
+            self.blobs.retire(state.snapshot.blob)
+        self.totals.stored_bytes -= state.stored_bytes
         if state.fork is not None:
             self._release(self._ids[state.fork.source_id])
 
     # -- staging -------------------------------------------------------------------------------
 
-    async def _stage(self, stream: Stream, records: tuple[Record, ...]) -> None:
-        """Stage the creation of a stream and wait for it."""
+    async def commit(
+        self, stream: Stream, records: tuple[Record, ...], landed: Callable[[], None]
+    ) -> None:
+        """Stage records that are applied already, and wait; `landed` comes before anyone waits."""
         settled = asyncio.get_running_loop().create_future()
-        state = stream.state
-        tail, closed = state.tail, state.closed
         stream.inflight += 1
 
-        def landed(error: Exception | None) -> None:
+        def done(error: Exception | None) -> None:
             stream.inflight -= 1
             if error is None:
-                stream.visible = True
-                stream.tail, stream.closed = tail, closed
+                landed()
             _settle(settled, error)
 
-        self._storage.stage(state, records, landed)
+        self._storage.stage(stream.state, records, done)
         await settled
 
-    async def _admitted(self, data_bytes: int) -> None:
+    async def admitted(self, data_bytes: int) -> None:
         while not self._storage.admits(data_bytes + RECORD_OVERHEAD_BYTES):
             if self._waiting_bytes > MAX_WAITING_BYTES:
                 raise ProtocolError(503, "busy", "Too many requests are waiting.", RETRY_AFTER)
@@ -539,6 +660,34 @@ def check_append(request: Append, body: bytes) -> None:
             raise ProtocolError(400, "empty-body", "An append needs a body or Stream-Closed: true.")
     elif request.media_type is None:
         raise ProtocolError(400, "content-type-required", "An append needs a Content-Type.")
+
+
+def stored_messages(state: StreamState, body: bytes) -> bytes:
+    """The stored form of a JSON body, if its messages are what the stream takes."""
+    data = stored_form(body)
+    if state.strict_state:
+        try:
+            check_messages(data)
+        except StateError as error:
+            raise ProtocolError(
+                400,
+                "invalid-state-message",
+                str(error),
+                members={"position": error.position, "field": error.field},
+            ) from None
+    return data
+
+
+def _permitted(state: StreamState, request: Create) -> bool:
+    """Whether the conditions of a PUT hold for the stream that is there."""
+    if request.if_match is not None and not permits(request.if_match, state.etag):
+        return False
+    return request.if_none_match is None or not matches(request.if_none_match, state.etag)
+
+
+def _is_shown(stream: Stream) -> bool:
+    state = stream.state
+    return bool(bucket_of(state.name)) and not state.gone
 
 
 def storage_problem(error: Exception) -> Reply:

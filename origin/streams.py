@@ -1,7 +1,7 @@
 """One open stream: the staged state writers are judged by, and what of it readers may see.
 
-`state` runs ahead of the disk; `tail`, `closed` and `ended` move only when a commit lands. So a
-reader, and every cache behind it, never sees a byte that a crash could take back.
+`state` runs ahead of the disk; `tail`, `closed`, `snapshot` and `ended` move only when a commit
+lands. So a reader, and every cache behind it, never sees a byte that a crash could take back.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ class Stream:
         "live_readers",
         "renewal_kept_ms",
         "removing",
+        "snapshot",
         "state",
         "tail",
         "visible",
@@ -36,12 +37,18 @@ class Stream:
         self.ended = committed and state.gone  # deleted or expired, for readers too
         self.tail = state.tail if committed else state.base
         self.closed = committed and state.closed
+        self.snapshot = state.snapshot if committed else None
         self.deadline_ms = deadline_ms(state)
         self.renewal_kept_ms = state.renewed_at_ms
         self.inflight = 0
         self.forks = 0
         self.live_readers = 0
         self.waiters: set[Wake] | None = None
+
+    @property
+    def earliest(self) -> int:
+        """First position that can be read."""
+        return 0 if self.snapshot is None else self.snapshot.offset
 
     def wait(self, wake: Wake) -> None:
         """Call `wake` at the next change a reader can see."""

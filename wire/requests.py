@@ -25,20 +25,35 @@ def unique_headers(request: web.BaseRequest) -> dict[str, str]:
     return found
 
 
-def check_body(request: web.BaseRequest, headers: Mapping[str, str], limits: Limits) -> None:
+def check_body(
+    request: web.BaseRequest,
+    headers: Mapping[str, str],
+    limits: Limits,
+    *,
+    max_bytes: int | None = None,
+) -> None:
     """What can be said of a body before it comes; raises ProtocolError."""
+    most = limits.max_body_bytes if max_bytes is None else max_bytes
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise ProtocolError(415, "encoded-body", "Send the body without Content-Encoding.")
-    if (request.content_length or 0) > limits.max_body_bytes:
-        raise _too_large(limits)
+    if (request.content_length or 0) > most:
+        raise _too_large(most)
 
 
-def _too_large(limits: Limits) -> ProtocolError:
-    return ProtocolError(413, "body-too-large", f"A body may have {limits.max_body_bytes} bytes.")
+def _too_large(most: int) -> ProtocolError:
+    return ProtocolError(413, "body-too-large", f"A body may have {most} bytes.")
 
 
-async def read_body(request: web.BaseRequest, headers: Mapping[str, str], limits: Limits) -> bytes:
-    check_body(request, headers, limits)
+async def read_body(
+    request: web.BaseRequest,
+    headers: Mapping[str, str],
+    limits: Limits,
+    *,
+    max_bytes: int | None = None,
+) -> bytes:
+    """The whole body; `max_bytes` stands in for the limit of ordinary ones."""
+    most = limits.max_body_bytes if max_bytes is None else max_bytes
+    check_body(request, headers, limits, max_bytes=most)
     if headers.get("expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the answer has not begun
@@ -50,8 +65,8 @@ async def read_body(request: web.BaseRequest, headers: Mapping[str, str], limits
             while part := await request.content.readany():
                 parts.append(part)
                 size += len(part)
-                if size > limits.max_body_bytes:
-                    raise _too_large(limits)
+                if size > most:
+                    raise _too_large(most)
                 if size - mark >= PROGRESS_BYTES:
                     mark = size
                     clock.reschedule(now() + limits.body_timeout_secs)

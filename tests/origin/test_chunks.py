@@ -91,9 +91,24 @@ def test_offsets_that_were_never_handed_out_are_400(
         client.create("text", body=b"12345")
         client.create("json", "application/json", b'["abc","def"]')
         client.append("json", b"1", "application/json")
-        for name, position in [("text", 6), ("json", 3), ("json", 6), ("json", 13), ("json", 15)]:
+        for name, position in [("text", 6), ("json", 3), ("json", 5), ("json", 13), ("json", 15)]:
             reply = client("GET", name, query=f"offset={at(position)}{live}")
             assert reply.status == 400, (name, position, reply)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_message_of_an_array_ends_at_an_offset(start_origin: StartOrigin, mode: str) -> None:
+    with start_origin(mode).client() as client:
+        client.create("json", "application/json", b'["a,1","b",[2,3],{"c":4,"d":","}]')
+        client.append("json", b'["e",5]', "application/json")
+        stored = b'"a,1","b",[2,3],{"c":4,"d":","},"e",5,'
+        found = {}
+        for position in range(len(stored) + 1):
+            reply = client.read("json", at(position))
+            if reply.status == 200:
+                found[position] = reply.body
+        ends = [0, 6, 10, 16, 32, 36, 38]
+        assert found == {end: b"[" + stored[end:-1] + b"]" for end in ends}
 
 
 def test_reading_at_the_tail_is_empty_and_says_so(client: Client) -> None:
@@ -282,7 +297,7 @@ def test_a_reader_of_a_fork_that_leaves_with_its_source_gets_404(
     assert client("DELETE", "source").status == 204
     monkeypatch.setattr(MemoryStorage, "boundary", boundary_late)
     with origin.connect() as reader:
-        reader.send(encode_request("GET", PREFIX + "fork"))
+        reader.send(encode_request("GET", f"{PREFIX}fork?offset={at(2)}"))
         assert arrived.wait(5)
         assert client("DELETE", "fork").status == 204
         wait_until(lambda: client("HEAD", "source").status == 404)

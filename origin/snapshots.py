@@ -1,0 +1,195 @@
+"""Snapshots of streams, and bootstraps made of them.
+
+A snapshot is one blob that stands for everything below its offset. It is written and synced beside
+the journal while appends go on; the record that names it makes it the latest, and says that what
+it covers need not be kept, both in one unit. So a crash leaves the old one or the new one, whole.
+"""
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from origin.chunks import Chunks
+from origin.config import LimitsConfig
+from origin.service import Service
+from origin.storage.base import Storage
+from origin.streams import Stream
+from protocol import replies
+from protocol.errors import ProtocolError
+from protocol.names import DEFAULT_CONTENT_TYPE
+from protocol.replies import Reply
+from protocol.requests import Publish
+from protocol.stream import Record, Snapshot, Snapshotted, apply
+
+PIECE_BYTES = 256 * 1024
+
+
+def open_part(boundary: str, content_type: str, *, first: bool = False) -> bytes:
+    """Everything between one content and the next (RFC 2046 5.1)."""
+    lead = "" if first else "\r\n"
+    return f"{lead}--{boundary}\r\nContent-Type: {content_type}\r\n\r\n".encode()
+
+
+def close_parts(boundary: str) -> bytes:
+    return f"\r\n--{boundary}--\r\n".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """All that one answer needs, as it was when it was asked for."""
+
+    stream: Stream
+    snapshot: Snapshot | None
+    tail: int
+    closed: bool
+    boundary: str
+
+    @property
+    def head(self) -> Reply:
+        return replies.bootstrap_head(
+            self.stream.state, self.snapshot, self.tail, self.closed, self.boundary
+        )
+
+    @property
+    def start(self) -> int:
+        return 0 if self.snapshot is None else self.snapshot.offset
+
+
+class Snapshots:
+    def __init__(
+        self,
+        service: Service,
+        storage: Storage,
+        chunks: Chunks,
+        limits: LimitsConfig,
+        new_id: Callable[[], int],
+    ) -> None:
+        self._service = service
+        self._storage = storage
+        self._chunks = chunks
+        self._limits = limits
+        self._new_id = new_id
+
+    # -- publishing ----------------------------------------------------------------------------
+
+    async def publish(self, name: str, request: Publish, body: bytes) -> Reply:
+        stream = self._service.find(name)
+        if isinstance(stream, Reply):
+            return stream
+        self._service.renew(stream)
+        refusal = await self._refusal(stream, request.position)
+        if refusal is not None:
+            return refusal
+        self._service.check_room(stream.state.stored_bytes, len(body))
+        blob = self._new_id()
+        size = await self._storage.write_blob(blob, body)
+        snapshot = Snapshot(request.position, request.content_type, len(body), blob, size)
+        try:
+            await self._service.admitted(0)
+        except BaseException:
+            self._storage.drop_blob(blob)
+            raise
+        # From here on nothing waits. The stream may have gone, or a later snapshot been faster.
+        if self._service.find_writable(name) is not stream:
+            self._storage.drop_blob(blob)
+            return replies.not_found()
+        if request.position < stream.state.earliest:
+            self._storage.drop_blob(blob)
+            return replies.trimmed(stream.state.earliest)
+        await self._replace(stream, snapshot)
+        return replies.published(snapshot, stream.tail)
+
+    async def _refusal(self, stream: Stream, position: int) -> Reply | None:
+        if position > stream.tail:
+            return replies.problem(
+                409,
+                "offset-beyond-tail",
+                "The snapshot covers more than there is.",
+                (replies.next_offset(stream.tail),),
+            )
+        if position < stream.state.earliest:
+            return replies.trimmed(stream.state.earliest)
+        if not await self._chunks.is_boundary(stream, position):
+            return replies.problem(400, "invalid-offset", "The offset is inside a message.")
+        return None
+
+    async def _replace(self, stream: Stream, snapshot: Snapshot) -> None:
+        state, replaced = stream.state, stream.state.snapshot
+        before = state.stored_bytes
+        records: tuple[Record, ...] = (Snapshotted(state.id, snapshot),)
+        apply(state, records[0])
+        self._service.totals.stored_bytes += state.stored_bytes - before
+        if not stream.forks:  # forks read below it
+            records += (self._service.trim(stream),)
+
+        def landed() -> None:
+            stream.snapshot = snapshot
+            if replaced is not None:
+                self._service.blobs.retire(replaced.blob)
+
+        await self._service.commit(stream, records, landed)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def latest(self, stream: Stream, url: str) -> Reply:
+        """`url` is the stream's; the snapshots are below it."""
+        if stream.snapshot is None:
+            return replies.no_snapshot()
+        name, value = replies.snapshot_offset(stream.snapshot)
+        return replies.snapshot_redirect(stream.snapshot, stream.tail, f"{url}/snapshot/{value}")
+
+    def at(self, stream: Stream, position: int) -> tuple[Snapshot, Reply] | None:
+        """The snapshot at an offset and the head of its answer, if it is the latest."""
+        snapshot = stream.snapshot
+        if snapshot is None or snapshot.offset != position:
+            return None
+        return snapshot, replies.snapshot_head(stream.state, snapshot, stream.tail, stream.closed)
+
+    def holding(self, snapshot: Snapshot | None) -> AbstractContextManager[None]:
+        """What is being read stays, even when it is replaced meanwhile."""
+        return nullcontext() if snapshot is None else self._service.blobs.held(snapshot.blob)
+
+    async def pieces(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
+        for start in range(0, snapshot.size_bytes, PIECE_BYTES):
+            end = min(start + PIECE_BYTES, snapshot.size_bytes)
+            yield await self._storage.read_blob(snapshot.blob, snapshot.blob_bytes, start, end)
+
+    # -- bootstrap -----------------------------------------------------------------------------
+
+    def bootstrap(self, stream: Stream) -> Bootstrap:
+        """The boundary is drawn anew each time: who writes messages cannot guess it, so no message
+        can pass for the end of its part."""
+        plan = Bootstrap(
+            stream, stream.snapshot, stream.tail, stream.closed, f"weir-{secrets.token_hex(16)}"
+        )
+        snapshot_bytes = 0 if plan.snapshot is None else plan.snapshot.size_bytes
+        if plan.tail - plan.start + snapshot_bytes > self._limits.max_bootstrap_bytes:
+            raise ProtocolError(
+                413,
+                "bootstrap-too-large",
+                "There is too much behind the snapshot; read it with `offset`.",
+            )
+        return plan
+
+    async def parts(self, plan: Bootstrap) -> AsyncIterator[bytes]:
+        """The body, in pieces of moderate size."""
+        boundary, stream = plan.boundary, plan.stream
+        content_type = DEFAULT_CONTENT_TYPE
+        if plan.snapshot is not None:
+            content_type = plan.snapshot.content_type
+        yield open_part(boundary, content_type, first=True)
+        if plan.snapshot is not None:
+            async for piece in self.pieces(plan.snapshot):
+                yield piece
+        between = open_part(boundary, stream.state.content_type)
+        async for messages in self._chunks.batches(stream, plan.start, plan.tail):
+            ready, size = [], 0
+            for message in messages:
+                ready += [between, message[:-1] if stream.is_json else message]
+                size += len(message)
+                if size >= PIECE_BYTES:
+                    yield b"".join(ready)
+                    ready, size = [], 0
+            yield b"".join(ready)
+        yield close_parts(boundary)
