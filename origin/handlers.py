@@ -16,7 +16,8 @@ from origin.config import OriginConfig
 from origin.extension import Asked, Extension, Refused
 from origin.live import Live
 from origin.metrics import Metrics
-from origin.service import Service, storage_problem
+from origin.problems import storage_problem
+from origin.service import Service
 from origin.storage.base import (
     BelowFloor,
     DamagedData,

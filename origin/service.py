@@ -18,22 +18,21 @@ from origin.blobs import BlobHolds
 from origin.buckets import Buckets
 from origin.chunks import Chunks
 from origin.config import LimitsConfig
+from origin.forks import fork_position
+from origin.problems import storage_problem
 from origin.storage.base import (
-    DamagedData,
     Storage,
     StorageFailed,
     StorageFull,
 )
 from origin.streams import Stream
 from protocol import replies
+from protocol.bodies import check_append, stored_bytes
 from protocol.errors import ProtocolError
-from protocol.etags import matches, permits
-from protocol.jsonmode import prefix_length, stored_form
 from protocol.media import media_type
 from protocol.paths import bucket_of
 from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import Append, Create, ForkOf
-from protocol.state import StateError, check_messages
 from protocol.stream import (
     Appended,
     Created,
@@ -45,12 +44,12 @@ from protocol.stream import (
     Renewed,
     Snapshot,
     Snapshotted,
-    StreamState,
     Trimmed,
     apply,
     begin,
     deadline_ms,
     judge_append,
+    permits_create,
     same_configuration,
 )
 
@@ -243,7 +242,7 @@ class Service:
     async def _created_before(self, stream: Stream, request: Create) -> Reply:
         if stream.state.gone:
             reply = replies.problem(409, "held-by-forks", "Forks still hold the old stream.")
-        elif not _permitted(stream.state, request):
+        elif not permits_create(stream.state, request):
             reply = replies.precondition_failed(stream.state)
         elif same_configuration(stream.state, request):
             reply = replies.created(stream.state, stream.state.tail, None)
@@ -267,7 +266,7 @@ class Service:
         state = begin(record)
         if state.strict_state and not state.is_json:
             raise ProtocolError(400, "state-needs-json", "Stream-State needs application/json.")
-        data = stored_messages(state, body) if state.is_json and body else body
+        data = stored_bytes(state, body)
         self.check_room(0, len(data) + (inherited.size_bytes if inherited else 0))
         if len(self._ids) >= self._limits.max_streams:
             raise ProtocolError(413, "too-many-streams", "The server holds no more streams.")
@@ -368,38 +367,14 @@ class Service:
         location: str,
     ) -> Reply:
         """A fork gets a copy of the snapshot that stands for the beginning of its source."""
-        position = await self._fork_position(source, inherited, asked)
+        earliest = 0 if inherited is None else inherited.offset
+        position = await fork_position(self._chunks, source, earliest, asked)
         if source.state.gone:
             return replies.problem(409, "source-gone", "The source was deleted.")
         fork = Fork(source.state.id, asked.source_name, position, asked.offset, asked.sub_offset)
         if name in self._names:
             return await self.create(name, request, body, location)
         return await self._create_new(name, request, fork, inherited, body, location)
-
-    async def _fork_position(
-        self, source: Stream, inherited: Snapshot | None, asked: ForkOf
-    ) -> int:
-        tail = source.tail
-        start = tail if asked.offset is None else asked.offset
-        earliest = 0 if inherited is None else inherited.offset
-        if start > tail:
-            raise ProtocolError(400, "offset-beyond-tail", "Stream-Fork-Offset is beyond the tail.")
-        if start < earliest:
-            raise replies.offset_gone(earliest)
-        if source.is_json and not await self._chunks.is_boundary(source, start):
-            raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset is inside a message.")
-        if not asked.sub_offset:
-            return start
-        end = await self._chunks.boundary(source, start + 1, tail) if start < tail else start
-        length: int | None = asked.sub_offset
-        if source.is_json:
-            batch = await self._chunks.raw(source, start, end)
-            length = prefix_length(batch, asked.sub_offset) if batch else None
-        if length is None or start + length > end:
-            raise ProtocolError(
-                400, "sub-offset-too-large", "Stream-Fork-Sub-Offset exceeds the next append."
-            )
-        return start + length
 
     def _release(self, source: Stream) -> None:
         source.forks -= 1
@@ -457,11 +432,9 @@ class Service:
             self._count_refusal(judgement)
             self._when_settled(stream, replies.refused(judgement, state, request), send)
             return
-        data = body
-        if body and stream.is_json:
-            data = stored_messages(state, body)
-            if not data:
-                raise ProtocolError(400, "empty-array", "An append needs at least one message.")
+        data = stored_bytes(state, body)
+        if body and not data:
+            raise ProtocolError(400, "empty-array", "An append needs at least one message.")
         self.check_room(state.stored_bytes, len(data))
         if request.producer is not None and state.producers is not None:
             self._check_producers(state.producers, request.producer.id)
@@ -653,52 +626,9 @@ class Service:
         await settled
 
 
-def check_append(request: Append, body: bytes) -> None:
-    """What can be said of an append before its stream is known."""
-    if not body:
-        if not request.close:
-            raise ProtocolError(400, "empty-body", "An append needs a body or Stream-Closed: true.")
-    elif request.media_type is None:
-        raise ProtocolError(400, "content-type-required", "An append needs a Content-Type.")
-
-
-def stored_messages(state: StreamState, body: bytes) -> bytes:
-    """The stored form of a JSON body, if its messages are what the stream takes."""
-    data = stored_form(body)
-    if state.strict_state:
-        try:
-            check_messages(data)
-        except StateError as error:
-            raise ProtocolError(
-                400,
-                "invalid-state-message",
-                str(error),
-                members={"position": error.position, "field": error.field},
-            ) from None
-    return data
-
-
-def _permitted(state: StreamState, request: Create) -> bool:
-    """Whether the conditions of a PUT hold for the stream that is there."""
-    if request.if_match is not None and not permits(request.if_match, state.etag):
-        return False
-    return request.if_none_match is None or not matches(request.if_none_match, state.etag)
-
-
 def _is_shown(stream: Stream) -> bool:
-    state = stream.state
-    return bool(bucket_of(state.name)) and not state.gone
-
-
-def storage_problem(error: Exception) -> Reply:
-    """What a client is told of a storage error: enough to act on, nothing of our files."""
-    if isinstance(error, StorageFull):
-        return replies.problem(507, "no-space", "There is no space for this now.", RETRY_AFTER)
-    if isinstance(error, DamagedData):
-        return replies.problem(500, "damaged", "Stored data of this stream is damaged.")
-    return replies.problem(
-        503, "storage-failed", "The storage failed; writes wait for a restart.", RETRY_AFTER
-    )
+    """In the listing of its bucket."""
+    return bucket_of(stream.state.name) != "" and not stream.state.gone
 
 
 def _settle(future: "asyncio.Future[None]", error: Exception | None) -> None:

@@ -10,7 +10,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from protocol.etags import permits, stream_etag
+from protocol.etags import matches, permits, stream_etag
 from protocol.media import media_type
 from protocol.names import JSON_TYPE
 from protocol.producers import Producer, Verdict, judge_producer
@@ -248,6 +248,13 @@ def _judge_closed(state: StreamState, producer: Producer | None, close_only: boo
     if state.closed_by == (producer.id, producer.epoch, producer.seq):
         return Judgement.DUPLICATE
     return Judgement.CLOSED
+
+
+def permits_create(state: StreamState, request: Create) -> bool:
+    """Whether the conditions of a PUT hold for the stream that is already there."""
+    if request.if_match is not None and not permits(request.if_match, state.etag):
+        return False
+    return request.if_none_match is None or not matches(request.if_none_match, state.etag)
 
 
 def same_configuration(state: StreamState, request: Create) -> bool:

@@ -1,0 +1,31 @@
+"""Where a fork begins: at a message boundary of its source, or a little behind one."""
+
+from origin.chunks import Chunks
+from origin.streams import Stream
+from protocol import replies
+from protocol.errors import ProtocolError
+from protocol.jsonmode import prefix_length
+from protocol.requests import ForkOf
+
+
+async def fork_position(chunks: Chunks, source: Stream, earliest: int, asked: ForkOf) -> int:
+    tail = source.tail
+    start = tail if asked.offset is None else asked.offset
+    if start > tail:
+        raise ProtocolError(400, "offset-beyond-tail", "Stream-Fork-Offset is beyond the tail.")
+    if start < earliest:
+        raise replies.offset_gone(earliest)
+    if source.is_json and not await chunks.is_boundary(source, start):
+        raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset is inside a message.")
+    if not asked.sub_offset:
+        return start
+    end = await chunks.boundary(source, start + 1, tail) if start < tail else start
+    length: int | None = asked.sub_offset
+    if source.is_json:
+        batch = await chunks.raw(source, start, end)
+        length = prefix_length(batch, asked.sub_offset) if batch else None
+    if length is None or start + length > end:
+        raise ProtocolError(
+            400, "sub-offset-too-large", "Stream-Fork-Sub-Offset exceeds the next append."
+        )
+    return start + length
