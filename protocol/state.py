@@ -22,7 +22,7 @@ INSERT, UPDATE, DELETE = OPERATIONS = ("insert", "update", "delete")
 SNAPSHOT_START, SNAPSHOT_END, RESET = CONTROLS = ("snapshot-start", "snapshot-end", "reset")
 
 RULES = {
-    "": "must be a JSON object",
+    "": "must be a well-formed JSON object",
     "headers": "must be an object with one of `operation` and `control`",
     "headers.operation": "must be one of " + ", ".join(OPERATIONS),
     "headers.control": "must be one of " + ", ".join(CONTROLS),

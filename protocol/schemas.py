@@ -1,0 +1,78 @@
+"""Values of entities held to a JSON Schema per entity type (State 7).
+
+A type without a schema is not looked at. A schema must bring all it refers to: nothing is ever
+fetched. Importing jsonschema takes a while, so import this module only where schemas are given.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from protocol.state import DELETE, Change
+
+MAX_REASON = 300  # characters; validators repeat the value
+
+
+class InvalidSchema(Exception):
+    """What cannot be a schema, with the type that it was given for."""
+
+
+class Schemas:
+    def __init__(self, by_type: Mapping[str, Any]) -> None:
+        self._validators = {name: _make_validator(name, of) for name, of in by_type.items()}
+
+    def check(self, change: Change) -> str | None:
+        """Why the change's value does not fit its type's schema; None if it does."""
+        validator = self._validators.get(change.type)
+        if validator is None or change.operation == DELETE:
+            return None
+        try:
+            error = best_match(validator.iter_errors(msgspec.json.decode(change.value or b"")))
+        except (msgspec.DecodeError, RecursionError) as unreadable:
+            return f"value cannot be checked: {unreadable}"[:MAX_REASON]
+        except Unresolvable as unresolvable:
+            return f"the schema refers to {unresolvable.ref}, which is not in it"[:MAX_REASON]
+        return (
+            None if error is None else f"value{error.json_path[1:]}: {error.message}"[:MAX_REASON]
+        )
+
+
+def parse_schemas(text: bytes) -> Schemas:
+    """From a JSON object of entity types and their schemas."""
+    try:
+        by_type = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidSchema(f"is no JSON object of types and schemas: {error}") from None
+    return Schemas(by_type)
+
+
+def _make_validator(name: str, schema: Any) -> Validator:
+    try:
+        kind = _draft_of(schema)
+        kind.check_schema(schema)
+    except SchemaError as error:
+        raise InvalidSchema(f"type {name!r}: {error.message}") from None
+    return kind(schema, registry=Registry())
+
+
+def _draft_of(schema: Any) -> type[Validator]:
+    """That which `$schema` names, the newest where it names none."""
+    if isinstance(schema, bool):
+        return Draft202012Validator
+    if not isinstance(schema, dict):
+        raise SchemaError("a schema is an object, true or false")
+    if "$schema" not in schema:
+        return Draft202012Validator
+    named = schema["$schema"]
+    # The stubs do not say that this default comes back for a draft that is not known.
+    known = validator_for(schema, None) if isinstance(named, str) else None  # type: ignore[arg-type]
+    if known is None:
+        raise SchemaError(f"$schema names no draft that is known here: {named!r}")
+    return known
