@@ -1,4 +1,4 @@
-"""Command line: `weir up`, `origin`, `gateway`, `token`, `fsck`, `dump`.
+"""Command line: `weir up`, `origin`, `gateway`, `token`, `state`, `compact`, `fsck`, `dump`.
 
 Each command is imported when it is asked for: a token needs no server.
 """
@@ -43,6 +43,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_origin(commands.add_parser("origin", help="run the stream server"))
     _add_gateway(commands.add_parser("gateway", help="run the gateway in front of an origin"))
     _add_token(commands.add_parser("token", help="print a signed development token"))
+    _add_state(
+        commands.add_parser("state", help="show the state that a stream's messages add up to")
+    )
+    _add_compact(commands.add_parser("compact", help="fold a stream's messages into a snapshot"))
 
     fsck = commands.add_parser("fsck", help="check a data directory")
     fsck.add_argument("data_dir")
@@ -86,6 +90,30 @@ def _add_token(token: argparse.ArgumentParser) -> None:
     token.add_argument("--iss", help="issuer (that of `weir up`)")
     token.add_argument("--key", help="private key in PEM (./data/keys/dev-key.pem)")
     token.set_defaults(run=_command("tokens.run_token"))
+
+
+def _add_state(state: argparse.ArgumentParser) -> None:
+    _add_stream(state)
+    state.add_argument("--json", action="store_true", help="JSON instead of columns")
+    state.add_argument(
+        "--follow", action="store_true", help="go on with every change, until Ctrl-C"
+    )
+    state.add_argument("--schema", metavar="FILE", help="a JSON Schema for each entity type")
+    state.add_argument("--type", metavar="T", help="show entities of this type only")
+    state.set_defaults(run=_command("state.run_state"))
+
+
+def _add_compact(compact: argparse.ArgumentParser) -> None:
+    _add_stream(compact)
+    compact.add_argument(
+        "--skip-malformed", action="store_true", help="leave out what is no State message"
+    )
+    compact.set_defaults(run=_command("compact.run_compact"))
+
+
+def _add_stream(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="of a stream of State messages")
+    parser.add_argument("--token", help="bearer token (WEIR_TOKEN)")
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
 """How a command ends: the errors that are told in one line, and their exit codes.
 
-0 well, 1 damage found by fsck or a process that died, 2 bad configuration or usage, 3 unusable
-data directory or file.
+0 well, 1 damage found by fsck or compact or a process that died, 2 bad configuration or usage,
+3 unusable data directory or file, 4 a server that cannot be reached or refuses.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,23 @@ from origin.storage.base import UnusableData
 from wire.children import Child, ChildFailed
 from wire.settings import SettingsError
 
-EXPECTED = (SettingsError, ChildFailed, UnusableData, OSError)
+
+class RequestFailed(Exception):
+    """A server that a command asked did not do it, in words for people."""
+
+
+class Malformed(Exception):
+    """A stream with messages that cannot be what they should be."""
+
+
+EXPECTED = (SettingsError, ChildFailed, UnusableData, RequestFailed, Malformed, OSError)
+_CODES = {Malformed: 1, SettingsError: 2, RequestFailed: 4}
 
 
 def exit_code(error: Exception) -> int:
     if isinstance(error, ChildFailed):
         return error.code
-    return 2 if isinstance(error, SettingsError) else 3
+    return next((code for kind, code in _CODES.items() if isinstance(error, kind)), 3)
 
 
 def run_child(child: Child, work: Callable[[], int]) -> int:

@@ -1,0 +1,306 @@
+"""Reading one JSON stream from any Durable Streams server: what is there, then what comes.
+
+A reader begins with `/bootstrap`, or with a replay from the start where a server has none, reads on
+to the tail, and then waits there by long-poll. When the server says that a position is gone (410),
+a snapshot has replaced it and the reader begins again. Foreign errors become `RequestFailed` here.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.message import Message as MimeHeaders
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from protocol.media import media_type
+from protocol.names import (
+    JSON_TYPE,
+    STREAM_CLOSED,
+    STREAM_CURSOR,
+    STREAM_NEXT_OFFSET,
+    STREAM_SNAPSHOT_OFFSET,
+    STREAM_UP_TO_DATE,
+)
+from protocol.offsets import START, is_offset
+from protocol.requests import is_true
+from protocol.state import split_array
+from weir.escapes import shown
+from weir.exits import RequestFailed
+from weir.multipart import Decoder, MultipartError, Part
+from wire.settings import SettingsError
+
+TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
+NO_BOOTSTRAP = (400, 404, 405, 501)
+TRANSIENT = (429, 502, 503, 504)
+MAX_FRUITLESS = 3  # beginnings that never reached the tail
+FIRST_PAUSE_SECS, LAST_PAUSE_SECS = 0.5, 15.0
+MAX_PROBLEM_BYTES = 16 * 1024
+MAX_DETAIL = 300  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Reading begins, or begins again: what came before is void."""
+
+    snapshot_offset: str | None
+    by_replay: bool = False  # the server has no bootstrap, and so no snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some messages as they came; `first` numbers them from 1 after the place."""
+
+    messages: list[bytes]
+    place: str
+    first: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    offset: str
+
+
+Event = Begun | Batch | CaughtUp
+
+
+class Unavailable(RequestFailed):
+    """It may well work in a moment."""
+
+
+class _Gone(RequestFailed):
+    """410: the position is below what the server has kept."""
+
+
+@asynccontextmanager
+async def open_stream(
+    url: str, token: str | None, complain: Callable[[str], None]
+) -> AsyncIterator["StreamClient"]:
+    """`complain` is told what went wrong and does not end the reading."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as session:
+        yield StreamClient(session, parse_url(url), complain)
+
+
+def parse_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SettingsError("URL", f"{shown(url)!r} is not an http or https URL")
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise SettingsError("URL", "a stream's URL has no query, fragment or password")
+    return url.rstrip("/")
+
+
+class StreamClient:
+    """One stream, and how far it was read."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        complain: Callable[[str], None],
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._session = session
+        self._complain = complain
+        self._pause = pause
+        self.url = url
+        self.offset = START
+        self._cursor: str | None = None
+        self._up_to_date = False
+        self._closed = False
+
+    async def events(self, *, follow: bool) -> AsyncGenerator[Event, None]:
+        """Everything up to the tail; with `follow` then what comes, until the stream is closed."""
+        fruitless = 0
+        while True:
+            try:
+                async for event in self._events(follow):
+                    if isinstance(event, CaughtUp):
+                        fruitless = 0
+                    yield event
+                return
+            except _Gone as error:
+                fruitless += 1
+                if fruitless == MAX_FRUITLESS:
+                    raise
+                self._complain(f"{error}; beginning again")
+                await self._pause(FIRST_PAUSE_SECS)
+
+    async def publish(self, offset: str, snapshot: bytes) -> None:
+        """Make the snapshot the beginning of the stream."""
+        address = f"{self.url}/snapshot/{quote(offset, safe='')}"
+        headers = {"Content-Type": JSON_TYPE}
+        async with self._request("PUT", address, data=snapshot, headers=headers) as response:
+            if response.status != 204:  # a 201 would be a stream of that name
+                raise await _refusal(response)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def _events(self, follow: bool) -> AsyncIterator[Event]:
+        async for event in self._begin():
+            yield event
+        while not self._up_to_date:
+            yield await self._read()
+        yield CaughtUp(self.offset)
+        while follow and not self._closed:
+            batch = await self._wait()
+            if batch.messages:
+                yield batch
+
+    async def _begin(self) -> AsyncIterator[Event]:
+        self.offset, self._cursor = START, None
+        self._up_to_date = self._closed = False
+        async with self._request("GET", f"{self.url}/bootstrap") as response:
+            boundary = _boundary_of(response)
+            if response.status in NO_BOOTSTRAP or (response.status == 200 and boundary is None):
+                yield Begun(None, by_replay=True)
+                return
+            if response.status != 200 or boundary is None:
+                raise RequestFailed(str(await _refusal(response)))  # beginning again is no help
+            told = response.headers.get(STREAM_SNAPSHOT_OFFSET, START)
+            snapshot_offset = None if told == START else told
+            yield Begun(snapshot_offset)
+            async for batch in _bootstrap_batches(response, boundary, snapshot_offset):
+                yield batch
+            self._move(response)
+
+    async def _read(self, **live: str) -> Batch:
+        """What follows the offset; live, this waits for it, maybe in vain."""
+        asked = {"offset": self.offset} | live
+        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in asked.items())
+        async with self._request("GET", f"{self.url}?{query}") as response:
+            if response.status not in (200, 204):
+                raise await _refusal(response)
+            body = b"[]" if response.status == 204 else await _read_array(response)
+            batch = Batch(_split(body, self.url), f"after offset {self.offset}")
+            self._move(response)
+        return batch
+
+    async def _wait(self) -> Batch:
+        """One long-poll; a server that is away is asked again, ever more slowly."""
+        pause = FIRST_PAUSE_SECS
+        live = {"live": "long-poll"} | ({} if self._cursor is None else {"cursor": self._cursor})
+        while True:
+            try:
+                return await self._read(**live)
+            except Unavailable as error:
+                self._complain(f"{error}; trying again in {pause:g} s")
+                await self._pause(pause)
+                pause = min(2 * pause, LAST_PAUSE_SECS)
+
+    def _move(self, response: aiohttp.ClientResponse) -> None:
+        headers = response.headers
+        offset = headers.get(STREAM_NEXT_OFFSET)
+        if offset is None or not is_offset(offset):
+            raise RequestFailed(f"{self.url} is no durable stream: no {STREAM_NEXT_OFFSET}")
+        # A server that neither moves nor says that it is done would be asked forever.
+        self._up_to_date = is_true(headers.get(STREAM_UP_TO_DATE)) or offset == self.offset
+        self._closed = is_true(headers.get(STREAM_CLOSED))
+        self.offset, self._cursor = offset, headers.get(STREAM_CURSOR)
+
+    @asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        address: str,
+        data: bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        try:
+            async with self._session.request(
+                method,
+                URL(address, encoded=True),
+                data=data,
+                headers=headers,
+                allow_redirects=False,
+            ) as response:
+                yield response
+        except (aiohttp.ClientError, TimeoutError) as error:
+            said = shown(str(error)) or type(error).__name__
+            raise Unavailable(f"{self.url}: {said[:MAX_DETAIL]}") from error
+
+
+async def _bootstrap_batches(
+    response: aiohttp.ClientResponse, boundary: str, snapshot_offset: str | None
+) -> AsyncIterator[Batch]:
+    """The snapshot's messages, then the others, each batch with what one read brought."""
+    decoder = Decoder(boundary)
+    place = f"after offset {snapshot_offset or START}"
+    number = 0  # of parts so far; the first is the snapshot
+    try:
+        async for data in response.content.iter_any():
+            parts = decoder.feed(data)
+            if parts and number == 0:
+                messages = _snapshot_messages(parts[0])
+                yield Batch(messages, f"of the snapshot at {snapshot_offset or START}")
+            rest = parts if number else parts[1:]
+            if rest:
+                yield Batch([_update(part) for part in rest], place, max(number, 1))
+            number += len(parts)
+    except MultipartError as error:
+        raise RequestFailed(f"the bootstrap cannot be read: {error}") from None
+    if not decoder.complete or not number:
+        raise RequestFailed("the bootstrap was cut short")
+
+
+def _snapshot_messages(part: Part) -> list[bytes]:
+    if not part.body:
+        return []
+    if media_type(part.content_type) != JSON_TYPE:
+        kind = shown(part.content_type) or "an unknown type"
+        raise RequestFailed(f"the stream's snapshot is {kind}, not JSON with State messages")
+    return _split(part.body, "the snapshot")
+
+
+def _update(part: Part) -> bytes:
+    _check_json("the stream", part.content_type)
+    return part.body
+
+
+def _split(body: bytes, what: str) -> list[bytes]:
+    try:
+        return split_array(body)
+    except ValueError as error:
+        raise RequestFailed(f"{what}: no JSON array of messages: {shown(str(error))}") from None
+
+
+async def _read_array(response: aiohttp.ClientResponse) -> bytes:
+    _check_json("the stream", response.headers.get("Content-Type", ""))
+    body: bytes = await response.read()
+    return body
+
+
+def _check_json(what: str, content_type: str) -> None:
+    if media_type(content_type) != JSON_TYPE:
+        kind = shown(content_type) or "of an unknown type"
+        raise RequestFailed(f"{what} is {kind}, not {JSON_TYPE}: it has no State messages")
+
+
+def _boundary_of(response: aiohttp.ClientResponse) -> str | None:
+    headers = MimeHeaders()
+    headers["Content-Type"] = response.headers.get("Content-Type", "")
+    return headers.get_boundary() if headers.get_content_type() == "multipart/mixed" else None
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> RequestFailed:
+    """What the server said, as an error of the kind that its status calls for."""
+    said = _detail_of(await response.content.read(MAX_PROBLEM_BYTES))
+    reason = f"{response.status} {shown(response.reason or '')}".strip()
+    path = shown(response.url.raw_path)
+    kinds = {410: _Gone} | dict.fromkeys(TRANSIENT, Unavailable)
+    kind = kinds.get(response.status, RequestFailed)
+    return kind(f"{response.method} {path}: {reason}" + (f": {said}" if said else ""))
+
+
+def _detail_of(body: bytes) -> str:
+    """Of a problem (RFC 9457), or the text where it is none."""
+    try:
+        problem = msgspec.json.decode(body)
+        said = problem.get("detail") or problem.get("title") if isinstance(problem, dict) else ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        said = body.decode("utf-8", "replace").partition("\n")[0].strip()
+    return shown(str(said or ""))[:MAX_DETAIL]

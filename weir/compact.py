@@ -1,0 +1,57 @@
+"""`weir compact`: fold a stream of State messages into a snapshot at its tail.
+
+The server then starts every new reader from the snapshot. What was appended since the tail was read
+stays in the stream; what was malformed would be lost, so it is refused unless that is accepted.
+"""
+
+import argparse
+import asyncio
+from contextlib import aclosing
+
+from protocol.state import snapshot_messages
+from weir.client import StreamClient, open_stream
+from weir.exits import Malformed, RequestFailed
+from weir.replay import Replay
+from weir.state import token_of, warn
+
+
+def run_compact(arguments: argparse.Namespace) -> int:
+    print(asyncio.run(_compact(arguments)))
+    return 0
+
+
+async def _compact(arguments: argparse.Namespace) -> str:
+    """What was done."""
+    replay = Replay(_skip if arguments.skip_malformed else _refuse)
+    async with open_stream(arguments.url, token_of(arguments), warn) as stream:
+        async with aclosing(stream.events(follow=False)) as events:
+            async for event in events:
+                replay.take(event)
+        if replay.begun.by_replay:
+            raise RequestFailed(f"{stream.url}/bootstrap is missing: the server has no snapshots")
+        if not replay.messages or replay.begun.snapshot_offset == stream.offset:
+            return f"{stream.url} has nothing to compact"
+        snapshot = snapshot_messages(replay.state, stream.offset)
+        await stream.publish(stream.offset, snapshot)
+    return _report(stream, replay, len(snapshot))
+
+
+def _refuse(text: str) -> None:
+    raise Malformed(f"{text}; a snapshot would lose it (--skip-malformed accepts that)")
+
+
+def _skip(text: str) -> None:
+    warn(f"{text}; skipped")
+
+
+def _report(stream: StreamClient, replay: Replay, snapshot_bytes: int) -> str:
+    lines = [
+        f"{stream.url}: snapshot at {stream.offset}",
+        f"messages read   {replay.messages:,}",
+        f"live entities   {len(replay.state):,}",
+        f"bytes before    {replay.size_bytes:,}",
+        f"bytes after     {snapshot_bytes:,}",
+    ]
+    if replay.state.snapshot_open:
+        lines.append("A snapshot of the stream's own is still open; so is this one.")
+    return "\n".join(lines)

@@ -1,0 +1,63 @@
+"""multipart/mixed as it arrives: bytes in, whole parts out (RFC 2046 5.1).
+
+Only the part that is still open is kept. An answer is whole when `complete` says so; one that was
+cut short at the end of a part looks no different otherwise.
+"""
+
+from typing import NamedTuple
+
+
+class MultipartError(Exception):
+    """Bytes that are no multipart entity."""
+
+
+class Part(NamedTuple):
+    content_type: str  # empty when the part does not say
+    body: bytes
+
+
+class Decoder:
+    def __init__(self, boundary: str) -> None:
+        self._delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
+        self._buffer = bytearray(b"\r\n")  # the first delimiter may stand at the very beginning
+        self._in_preamble = True
+        self.complete = False
+
+    def feed(self, data: bytes) -> list[Part]:
+        """The parts that end in these bytes."""
+        if self.complete:
+            return []  # the epilogue
+        size = len(self._delimiter)
+        search = max(0, len(self._buffer) - size + 1)
+        self._buffer += data
+        parts = []
+        begin = 0
+        while (end := self._buffer.find(self._delimiter, search)) >= 0:
+            if not self._in_preamble:
+                if self._buffer.startswith(b"--", begin):
+                    break
+                parts.append(_parse_part(bytes(memoryview(self._buffer)[begin:end])))
+            self._in_preamble = False
+            begin = search = end + size
+        del self._buffer[:begin]
+        if not self._in_preamble and self._buffer.startswith(b"--"):
+            self.complete = True
+            self._buffer.clear()
+        return parts
+
+
+def _parse_part(text: bytes) -> Part:
+    """What stands between two delimiters; `text` begins in the line of the first one."""
+    padding, ended, rest = text.partition(b"\r\n")
+    if not ended or padding.strip(b" \t"):
+        raise MultipartError("a boundary does not end its line")
+    if rest.startswith(b"\r\n"):
+        return Part("", rest[2:])
+    head, blank, body = rest.partition(b"\r\n\r\n")
+    if not blank:
+        raise MultipartError("a part has no end of its headers")
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-type":
+            return Part(value.strip().decode("latin-1"), body)
+    return Part("", body)

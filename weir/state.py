@@ -1,0 +1,100 @@
+"""`weir state`: the state of a stream of State messages, and with --follow every change of it."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import aclosing
+from pathlib import Path
+
+from protocol.state import RESET, Change, Control, Materialised, Message
+from weir.client import Begun, CaughtUp, open_stream
+from weir.escapes import shown
+from weir.replay import Check, Replay
+from weir.view import message_json, message_line, state_json, state_table
+from wire.settings import SettingsError
+
+TOKEN_VARIABLE = "WEIR_TOKEN"
+INTERRUPTED = 130
+
+
+def run_state(arguments: argparse.Namespace) -> int:
+    try:
+        asyncio.run(_show(arguments))
+    except KeyboardInterrupt:  # the way to end --follow
+        return 0 if arguments.follow else INTERRUPTED
+    except BrokenPipeError:  # `weir state ... | head`: what is still in the buffer has no reader
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def token_of(arguments: argparse.Namespace) -> str | None:
+    """From the flag, or from the environment, where other users of the machine do not see it."""
+    return os.environ.get(TOKEN_VARIABLE) if arguments.token is None else str(arguments.token)
+
+
+def warn(text: str) -> None:
+    print(f"weir: {text}", file=sys.stderr, flush=True)
+
+
+async def _show(arguments: argparse.Namespace) -> None:
+    check = None if arguments.schema is None else load_schemas(arguments.schema)
+    replay = Replay(lambda text: warn(f"{text}; skipped"), check)
+    view = View(as_json=arguments.json, only_type=arguments.type)
+    caught_up = False
+    async with (
+        open_stream(arguments.url, token_of(arguments), warn) as stream,
+        aclosing(stream.events(follow=arguments.follow)) as events,
+    ):
+        async for event in events:
+            messages = replay.take(event)
+            if caught_up:
+                # Who follows has to forget what a new beginning replaces.
+                view.show_messages([Control(RESET)] if isinstance(event, Begun) else messages)
+            elif isinstance(event, CaughtUp):
+                view.show_state(replay.state)
+                caught_up = True
+
+
+def load_schemas(path: str) -> Check:
+    """The check by a file that has a JSON Schema for each entity type."""
+    from protocol.schemas import InvalidSchema, parse_schemas  # slow to import
+
+    try:
+        return parse_schemas(Path(path).read_bytes()).check
+    except (InvalidSchema, OSError) as error:
+        raise SettingsError("--schema", shown(f"{path}: {error}")) from error
+
+
+class View:
+    """What reaches standard output."""
+
+    def __init__(self, *, as_json: bool, only_type: str | None) -> None:
+        self._as_json = as_json
+        self._only_type = only_type
+
+    def show_state(self, state: Materialised) -> None:
+        if state.snapshot_open:
+            warn("the stream ends inside a snapshot: this is a part of it")
+        if self._only_type is not None:
+            state = _only(state, self._only_type)
+        if self._as_json:
+            sys.stdout.writelines(state_json(state))
+            print(flush=True)
+        else:
+            print(*state_table(state), sep="\n", flush=True)
+
+    def show_messages(self, messages: Iterable[Message]) -> None:
+        encode = message_json if self._as_json else message_line
+        for message in messages:
+            if not isinstance(message, Change) or self._only_type in (None, message.type):
+                print(encode(message))
+        sys.stdout.flush()
+
+
+def _only(state: Materialised, kind: str) -> Materialised:
+    only = Materialised()
+    if kind in state.entities:
+        only.entities[kind] = state.entities[kind]
+    return only
