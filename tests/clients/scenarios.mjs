@@ -2,6 +2,7 @@
 // Prints what the client saw as JSON; the tests judge it. Options: the stream's url, tokens, and
 // what the scenario names. Messages are strings; in a byte stream each ends with a line feed.
 import { DurableStream, IdempotentProducer, stream } from "@durable-streams/client"
+import { MaterializedState, isChangeEvent } from "@durable-streams/state"
 
 const MESSAGES = 5
 const JSON_TYPE = "application/json"
@@ -56,6 +57,14 @@ function counting(asked) {
     const mode = new URL(url).searchParams.get("live") ?? "catch-up"
     asked[mode] = (asked[mode] ?? 0) + 1
     return fetch(url, init)
+  }
+}
+
+// As StreamDB does it: a reset clears, marks of snapshots change nothing.
+function applyAll(state, events) {
+  for (const event of events) {
+    if (isChangeEvent(event)) state.apply(event)
+    else if (event.headers.control === "reset") state.clear()
   }
 }
 
@@ -189,6 +198,21 @@ const scenarios = {
     await (await stream({ url, headers, live: false })).json()
     await handle.delete()
     return { error: await stream({ url, headers, live: false }).catch(failure) }
+  },
+
+  // The state of a stream of State messages, as rows of type, key and value: from its snapshot, if
+  // it has one, and from the messages after that.
+  async materialise({ url, token }) {
+    const headers = bearer(token)
+    const state = new MaterializedState()
+    const snapshot = await fetch(`${url}/snapshot`, { headers })
+    const events = snapshot.ok ? await snapshot.json() : []
+    applyAll(state, events)
+    const offset = snapshot.ok ? snapshot.headers.get("Stream-Next-Offset") : "-1"
+    const more = await (await stream({ url, headers, offset, live: true })).json()
+    applyAll(state, more)
+    const rows = state.types.flatMap((type) => [...state.getType(type)].map((row) => [type, ...row]))
+    return { rows, counts: [events.length, more.length] }
   },
 
   // Read with whatever token this is, if any.
