@@ -135,6 +135,7 @@ class Extension:
 
     async def _put_snapshot(self, asked: Asked) -> Reply:
         publish = parse_publish(asked.place.offset, asked.headers)
+        self._find(asked)  # before its body is taken in
         limits = self._config.limits
         most = limits.max_snapshot_bytes
         length = asked.request.content_length

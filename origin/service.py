@@ -97,7 +97,7 @@ class Service:
         self._names: dict[str, Stream] = {}
         self._ids: dict[int, Stream] = chunks.streams
         self._deadlines: list[tuple[int, int]] = []
-        self._unremoved: list[Stream] = []  # gone and held by no fork, but there was no room
+        self._let_go: list[Stream] = []  # by their last forks, when there was no room to say so
         self._waiting_bytes = 0
         self.buckets = Buckets()
         self.blobs = BlobHolds(storage)
@@ -123,19 +123,19 @@ class Service:
 
     def sweep(self) -> None:
         """Remove what has expired; called about once a second."""
-        unremoved, self._unremoved = self._unremoved, []
-        for gone in unremoved:
-            if not gone.forks and not gone.removing:
-                self._remove_gone(gone)
+        let_go, self._let_go = self._let_go, []
+        for stream in let_go:
+            if not stream.forks:
+                self._unhold(stream)
         now = self._clock_ms()
         while self._deadlines and self._deadlines[0][0] <= now:
             _, stream_id = heapq.heappop(self._deadlines)
-            stream = self._ids.get(stream_id)
-            if stream is None or stream.removing or stream.state.gone:
+            due = self._ids.get(stream_id)
+            if due is None or due.removing or due.state.gone:
                 continue
-            if self._is_alive(stream, now):
-                self._note_deadline(stream)
-            elif not stream.removing and not stream.state.gone:  # no room for its removal yet
+            if self._is_alive(due, now):
+                self._note_deadline(due)
+            elif not due.removing and not due.state.gone:  # no room for its removal yet
                 heapq.heappush(self._deadlines, (now + SWEEP_AGAIN_MS, stream_id))
 
     @property
@@ -382,17 +382,17 @@ class Service:
             self._unhold(source)
 
     def _unhold(self, source: Stream) -> None:
-        """No fork reads it any more: what was kept for forks alone can go."""
+        """No fork reads it any more: what was kept for forks alone can go. Without room for the
+        record of it, some sweeps later."""
         state = source.state
-        if state.gone:
-            if not source.removing:
-                self._remove_gone(source)
-        elif state.earliest > state.floor and self._admits_quietly(urgent=True):
-            self._stage_trim(source)
-
-    def _stage_trim(self, stream: Stream) -> None:
-        record = self.trim(stream)
-        self._storage.stage(stream.state, (record,), _ignore)
+        if source.removing or (not state.gone and state.earliest <= state.floor):
+            return
+        if not self._admits_quietly(urgent=True):
+            self._let_go.append(source)
+        elif state.gone:
+            self._remove(source, _ignore)
+        else:
+            self._storage.stage(state, (self.trim(source),), _ignore)
 
     def trim(self, stream: Stream) -> Trimmed:
         """Nothing below the snapshot is kept; the record of it is the caller's to stage."""
@@ -560,13 +560,6 @@ class Service:
             done(error)
 
         self._storage.stage(state, (record,), landed)
-
-    def _remove_gone(self, stream: Stream) -> None:
-        """The end of a stream that its last fork let go; without room, some sweeps later."""
-        if self._admits_quietly(urgent=True):
-            self._remove(stream, _ignore)
-        else:
-            self._unremoved.append(stream)
 
     def _forget(self, stream: Stream) -> None:
         state = stream.state

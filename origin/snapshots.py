@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from origin.chunks import Chunks
 from origin.config import LimitsConfig
 from origin.service import Service
-from origin.storage.base import Storage
+from origin.storage.base import BelowFloor, Storage
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
@@ -96,6 +96,7 @@ class Snapshots:
             return replies.not_found()
         if request.position < stream.state.earliest:
             self._storage.drop_blob(blob)
+            await self._service.settle()
             return replies.trimmed(stream.state.earliest)
         await self._replace(stream, snapshot)
         return replies.published(snapshot, stream.tail)
@@ -109,8 +110,13 @@ class Snapshots:
                 (replies.next_offset(stream.tail),),
             )
         if position < stream.state.earliest:
+            await self._service.settle()  # the snapshot that says so may still be on its way
             return replies.trimmed(stream.state.earliest)
-        if not await self._chunks.is_boundary(stream, position):
+        try:
+            aligned = await self._chunks.is_boundary(stream, position)
+        except BelowFloor:  # a later snapshot was faster
+            return replies.trimmed(stream.state.earliest)
+        if not aligned:
             return replies.problem(400, "invalid-offset", "The offset is inside a message.")
         return None
 

@@ -31,8 +31,8 @@ class MemoryStorage:
                 self._streams[record.id] = Recent(state.base)
             elif type(record) is Appended:
                 self._streams[record.id].append(record.data)
-            elif type(record) is Trimmed:
-                self._streams[record.id].drop_below(record.floor)
+            elif type(record) is Trimmed:  # not before it counts for readers
+                self._loop.call_soon(self._streams[record.id].drop_below, record.floor)
             elif type(record) is Removed:
                 del self._streams[record.id]
         self._loop.call_soon(done, None)
@@ -55,7 +55,10 @@ class MemoryStorage:
         return self._stored(stream_id).slices(start, end)
 
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
-        return self._stored(stream_id).boundary(at_or_after)
+        stored = self._stored(stream_id)
+        if at_or_after < stored.start:
+            raise BelowFloor(stream_id)
+        return stored.boundary(at_or_after)
 
     async def write_blob(self, blob: int, data: bytes) -> int:
         self._blobs[blob] = data

@@ -4,9 +4,11 @@ multipart bodies.
 The files follow the document's sections, and so do the names of the tests.
 """
 
+import asyncio
 import email
 import email.policy
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,9 +17,10 @@ from typing import Any
 import pytest
 
 from protocol.offsets import format_offset
+from protocol.paths import stream_url
 from tests.conftest import StartOrigin
-from tests.helpers.origin import LocalOrigin
-from tests.helpers.rawhttp import Connection, Response, header_names
+from tests.helpers.origin import LocalOrigin, make_config
+from tests.helpers.rawhttp import TIMEOUT_S, Connection, Response, header_names, wait_until
 
 JSON = "application/json"
 TEXT = "text/plain"
@@ -110,6 +113,30 @@ class Api:
         return reply.json()
 
 
+class Held:
+    """Holds back one call of an origin's storage until the test lets it go."""
+
+    def __init__(self, origin: LocalOrigin, method: str) -> None:
+        self._origin, self._method = origin, method
+        self.storage: Any = origin.origin._storage
+        self._call = getattr(self.storage, method)
+        self._come, self._gate = threading.Event(), asyncio.Event()
+        setattr(self.storage, method, self._call_when_told)
+
+    async def _call_when_told(self, *arguments: Any) -> Any:
+        self._come.set()
+        await self._gate.wait()
+        return await self._call(*arguments)
+
+    def wait_for_it(self) -> None:
+        """All that come later pass."""
+        assert self._come.wait(TIMEOUT_S)
+        setattr(self.storage, self._method, self._call)
+
+    def let_go(self) -> None:
+        self._origin.call(self._gate.set)
+
+
 def problem(reply: Response) -> tuple[int, str]:
     """Status and code of a refusal."""
     assert reply["Content-Type"] == "application/problem+json", reply
@@ -155,18 +182,53 @@ def parts_by_email(reply: Response) -> list[Part]:
     return parts
 
 
+Connect = Callable[[LocalOrigin], Api]
 StartApi = Callable[..., Api]
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[[LocalOrigin], Api]]:
+def connect() -> Iterator[Connect]:
     """Another connection to an origin."""
     with ExitStack() as stack:
         yield lambda origin: Api(stack.enter_context(origin.connect()))
 
 
+@pytest.fixture(scope="module")
+def memory_origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrigin]:
+    origin = LocalOrigin(make_config(tmp_path_factory.mktemp("extension")))
+    origin.start()
+    yield origin
+    origin.stop()
+    assert origin.errors.found == []
+
+
 @pytest.fixture
-def start_api(start_origin: StartOrigin, connect: Callable[[LocalOrigin], Api]) -> StartApi:
+def origin(memory_origin: LocalOrigin, connect: Connect) -> Iterator[LocalOrigin]:
+    """One for all tests of a file that need no other: a start takes longer than most of them."""
+    yield memory_origin
+    wipe(memory_origin, connect(memory_origin))
+
+
+def wipe(origin: LocalOrigin, api: Api) -> None:
+    """Delete everything, streams first."""
+
+    def paths(of: Callable[[str], bool]) -> list[str]:
+        names = origin.call(lambda: list(origin.origin._service._names))
+        return [stream_url(name) for name in names if of(name)]
+
+    for path in paths(lambda name: not _is_bucket(name)):
+        api("DELETE", path)
+    wait_until(lambda: all(map(_is_bucket, paths(lambda _: True))))
+    for path in paths(_is_bucket):
+        assert api("DELETE", path).status == 204
+
+
+def _is_bucket(name: str) -> bool:
+    return name.startswith("/ds/") and name.count("/") == 2
+
+
+@pytest.fixture
+def start_api(start_origin: StartOrigin, connect: Connect) -> StartApi:
     """Start an origin as `start_origin` does; a connection to it, with a bucket made."""
 
     def start(mode: str = "memory", **sections: Any) -> Api:
@@ -178,8 +240,11 @@ def start_api(start_origin: StartOrigin, connect: Callable[[LocalOrigin], Api]) 
 
 
 @pytest.fixture
-def api(start_api: StartApi) -> Api:
-    return start_api()
+def api(origin: LocalOrigin, connect: Connect) -> Api:
+    """With a bucket made."""
+    api = connect(origin)
+    api.make_bucket()
+    return api
 
 
 @pytest.fixture(params=[FLAT, BUCKETED], ids=["flat", "bucketed"])

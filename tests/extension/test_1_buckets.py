@@ -1,7 +1,6 @@
 """Section 1: buckets, their names, their listing, and what happens to streams in them."""
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
@@ -15,13 +14,13 @@ from tests.extension.conftest import (
     KEPT_FOR_GOOD,
     TEXT,
     Api,
+    Connect,
+    Held,
     StartApi,
     problem,
 )
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import EventStream, control, wait_until
-
-Connect = Callable[[LocalOrigin], Api]
 
 BAD_BUCKETS = ["abc", "b" * 65, "Buck", "bu.k", "b%C3%BCck", "bu%20ck", "bu%2Fck", ".."]
 FIELDS = {
@@ -395,6 +394,25 @@ def test_1_5_either_the_bucket_goes_or_a_stream_comes(
             assert (one("GET", f"{BUCKET}/s").status == 200) == there == (outcome[0] == 201)
             one("DELETE", f"{BUCKET}/s")
     assert outcomes <= {(201, 409), (404, 204)}
+
+
+def test_1_5_a_stream_that_comes_slowly_does_not_find_a_bucket_that_has_gone(
+    origin: LocalOrigin, connect: Connect
+) -> None:
+    """A fork takes time: the snapshot of its source is copied."""
+    api, other = connect(origin), connect(origin)
+    api.make_bucket()
+    api.publish("/v1/stream/a", api.create("/v1/stream/a", body=b"x"))
+    held = Held(origin, "write_blob")
+    with ThreadPoolExecutor(1) as pool:
+        forking = pool.submit(other.fork, f"{BUCKET}/f", "/v1/stream/a")
+        held.wait_for_it()
+        deleted = api("DELETE", BUCKET)
+        held.let_go()
+        assert (deleted.status, forking.result().status) == (204, 404)
+    assert origin.call(lambda: len(held.storage._blobs)) == 1, "the copy is not left behind"
+    api.make_bucket()
+    assert ids(api.listing()) == []
 
 
 @KEPT_FOR_GOOD

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from io import StringIO
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from origin.storage.inspect import fsck
 from protocol.replies import IMMUTABLE, REVALIDATE
 from tests.conftest import StartOrigin
 from tests.extension.conftest import (
@@ -24,14 +26,23 @@ from tests.extension.conftest import (
     KEPT_FOR_GOOD,
     TEXT,
     Api,
+    Connect,
+    Held,
     Part,
     StartApi,
     problem,
 )
 from tests.helpers.origin import MIB, LocalOrigin
-from tests.helpers.rawhttp import Closed, EventStream, control, encode_request, wait_until
-
-Connect = Callable[[LocalOrigin], Api]
+from tests.helpers.rawhttp import (
+    Closed,
+    Connection,
+    EventStream,
+    Response,
+    control,
+    encode_request,
+    wait_until,
+)
+from tests.helpers.server import started
 
 EVERY_BYTE = bytes(range(256))
 KIB = 1024
@@ -367,6 +378,82 @@ def test_2_2_publications_at_once_never_go_back(
     wait_until(lambda: len(snapshot_files(origin)) == (mode != "memory"))
 
 
+@KEPT_ANYHOW
+@pytest.mark.parametrize("meanwhile", ["append", "later", "same", "delete", "made-again", "fork"])
+def test_2_2_a_publication_is_judged_again_when_it_is_written(
+    start_origin: StartOrigin, connect: Connect, mode: str, meanwhile: str
+) -> None:
+    """Nothing waits for it, so the stream may have moved on."""
+    origin = start_origin(mode)
+    api, publisher = connect(origin), connect(origin)
+    offsets = lay(api, FLAT, b"one", b"two")
+    held = Held(origin, "write_blob")
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(publisher.try_publish, FLAT, offsets[1], b"slow")
+        held.wait_for_it()
+        assert api.read(FLAT).body == b"onetwo"
+        match meanwhile:
+            case "append":
+                api.append(FLAT, b"three")
+            case "later":
+                api.publish(FLAT, offsets[2], b"quick")
+            case "same":
+                api.publish(FLAT, offsets[1], b"quick")
+            case "delete":
+                api("DELETE", FLAT)
+            case "made-again":
+                api("DELETE", FLAT)
+                lay(api, FLAT, b"new", b"stream")
+            case "fork":
+                api.fork("/v1/stream/f", FLAT)
+        held.let_go()
+        status = publishing.result().status
+    found = [part.body for part in api.parts(FLAT)] if meanwhile != "delete" else []
+    assert (status, found) == {
+        "append": (204, [b"slow", b"two", b"three"]),
+        "later": (410, [b"quick"]),
+        "same": (204, [b"slow", b"two"]),
+        "delete": (404, []),
+        "made-again": (404, [b"", b"new", b"stream"]),
+        "fork": (204, [b"slow", b"two"]),
+    }[meanwhile]
+    if meanwhile == "fork":
+        assert api.read("/v1/stream/f").body == b"onetwo"
+    left = 0 if mode == "memory" or status == 404 else 1
+    wait_until(lambda: len(snapshot_files(origin)) == left)
+
+
+@KEPT_ANYHOW
+@pytest.mark.parametrize("what", ["publish", "fork", "read", "limited", "long-poll", "sse"])
+def test_2_2_who_is_overtaken_while_it_is_looked_up_is_told(
+    start_origin: StartOrigin, connect: Connect, mode: str, what: str
+) -> None:
+    """Everything that asks for a place below a snapshot that was not there when it asked."""
+    origin = start_origin(mode, storage={"checkpoint_secs": 0.01})
+    api, slow = connect(origin), connect(origin)
+    tail = lay(api, FLAT, b"[1,2]", b"3", kind=JSON)[-1]
+    asked: dict[str, Callable[[], Response]] = {
+        "publish": lambda: slow.try_publish(FLAT, AT(2)),
+        "fork": lambda: slow.fork("/v1/stream/f", FLAT, stream_fork_offset=AT(2)),
+        "read": lambda: slow.read(FLAT, AT(2)),
+        "limited": lambda: slow.read(FLAT, AT(2), "&max_bytes=1"),
+        "long-poll": lambda: slow.read(FLAT, AT(2), "&live=long-poll"),
+        "sse": lambda: slow.read(FLAT, AT(2), "&live=sse"),
+    }
+    held = Held(origin, "boundary")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(asked[what])
+        held.wait_for_it()
+        api.publish(FLAT, tail)
+        held.let_go()
+        reply = asking.result()
+    if what == "fork" and reply.status == 201:  # it held what it needed, in time
+        assert api.read("/v1/stream/f").json() == [1]
+    else:
+        assert problem(reply) == (410, "offset-gone")
+        assert reply["Stream-Earliest-Offset"] == tail
+
+
 def test_2_2_live_readers_at_the_tail_notice_nothing(origin: LocalOrigin, connect: Connect) -> None:
     api, poller = connect(origin), connect(origin)
     tail = lay(api, FLAT, b"one")[-1]
@@ -511,6 +598,30 @@ def test_2_5_head_of_a_snapshot_is_get_without_a_body(api: Api, path: str) -> No
         assert head[name] == got[name]
 
 
+@KEPT_ANYHOW
+@pytest.mark.parametrize("end", ["replaced", "deleted"])
+def test_2_5_who_has_begun_to_read_a_snapshot_gets_all_of_it(
+    start_origin: StartOrigin, connect: Connect, mode: str, end: str
+) -> None:
+    origin = start_origin(mode)
+    api = connect(origin)
+    tail = lay(api, FLAT, b"one")[-1]
+    body = os.urandom(16 * MIB)  # more than sockets hold
+    api.publish(FLAT, tail, body)
+    with origin.connect() as slow:
+        slow.send(encode_request("GET", f"{FLAT}/snapshot/{tail}"))
+        status, fields = slow.read_head()
+        if end == "replaced":
+            api.publish(FLAT, tail, b"new")
+            assert api.snapshot(FLAT, tail).body == b"new"
+        else:
+            assert api("DELETE", FLAT).status == 204
+        assert (status, dict(fields)["content-length"]) == (200, str(len(body)))
+        assert slow.take(len(body)) == body
+    left = 1 if end == "replaced" and mode != "memory" else 0
+    wait_until(lambda: len(snapshot_files(origin)) == left)
+
+
 @pytest.mark.parametrize("offset", [AT(0), AT(2), AT(4), AT(10**10)])
 def test_2_5_other_offsets_have_no_snapshot(api: Api, path: str, offset: str) -> None:
     assert problem(api.snapshot(path, offset))[0] == 404
@@ -574,6 +685,21 @@ def test_a_published_snapshot_outlives_restarts(
         assert api.read(FLAT, offsets[2]).body == b"three"
         assert api.snapshot(FLAT, offsets[1]).status == 404
         assert len(snapshot_files(origin)) == 1
+
+
+@KEPT_FOR_GOOD
+def test_a_published_snapshot_outlives_a_crash(tmp_path: Path, mode: str) -> None:
+    with started(tmp_path, mode) as server, Connection(server.port) as connection:
+        api = Api(connection)
+        offsets = lay(api, FLAT, b"one", b"two")
+        api.publish(FLAT, offsets[0], b"first")
+        api.publish(FLAT, offsets[1], EVERY_BYTE)
+        server.kill()
+    with started(tmp_path, mode) as server, Connection(server.port) as connection:
+        api = Api(connection)
+        assert api.parts(FLAT) == [Part(TEXT, EVERY_BYTE), Part(TEXT, b"two")]
+        assert problem(api.read(FLAT)) == (410, "offset-gone")
+    assert_sound(str(tmp_path / "data"))
 
 
 def plain(fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
@@ -661,6 +787,11 @@ def snapshot_files(origin: LocalOrigin) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+def assert_sound(data_dir: str) -> None:
+    said = StringIO()
+    assert fsck(data_dir, said) == 0, said.getvalue()
+
+
 def segment_blocks(origin: LocalOrigin) -> list[int]:
     """Of each segment, the bytes that it really occupies."""
     folder = Path(origin.config.storage.data_dir) / "segments"
@@ -691,6 +822,8 @@ def test_segments_give_back_what_is_below_the_snapshot(
     api = connect(origin)
     assert api.read(FLAT, offsets[-1]).body == last
     assert api.parts(FLAT)[1:] == [Part(BINARY, last)]
+    origin.stop()
+    assert_sound(origin.config.storage.data_dir)
 
 
 def test_rows_below_the_snapshot_are_deleted(start_origin: StartOrigin, connect: Connect) -> None:
@@ -703,6 +836,8 @@ def test_rows_below_the_snapshot_are_deleted(start_origin: StartOrigin, connect:
     assert api.read(FLAT, offsets[40]).body == b"x" * 10
     origin.restart()
     assert connect(origin).read(FLAT, offsets[40]).body == b"x" * 10
+    origin.stop()
+    assert_sound(origin.config.storage.data_dir)
 
 
 def test_memory_forgets_what_is_below_the_snapshot(origin: LocalOrigin, connect: Connect) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import tracemalloc
-from collections.abc import Callable
 
 import pytest
 from aiohttp import MultipartReader, StreamReader
@@ -24,6 +23,7 @@ from tests.extension.conftest import (
     KEPT_ANYHOW,
     TEXT,
     Api,
+    Connect,
     Part,
     StartApi,
     boundary_of,
@@ -32,9 +32,7 @@ from tests.extension.conftest import (
     problem,
 )
 from tests.helpers.origin import MIB, LocalOrigin
-from tests.helpers.rawhttp import Response, encode_request, wait_until
-
-Connect = Callable[[LocalOrigin], Api]
+from tests.helpers.rawhttp import Closed, Response, encode_request, wait_until
 
 NOTHING = Part(BINARY, b"")
 # What a careless reader or writer of boundaries, lines or lengths gets wrong.
@@ -279,7 +277,7 @@ def test_3_2_a_publication_does_not_change_a_bootstrap_under_way(
         try:
             for piece in slow.chunks():
                 with_end += piece
-        except Exception:
+        except Closed:
             assert not with_end.endswith(b"--\r\n")
             return
     reply = Response(status, fields, with_end)

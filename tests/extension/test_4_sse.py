@@ -1,7 +1,6 @@
 """Section 4: ordinary event streams stay what they are, whatever snapshots there are."""
 
 import base64
-from collections.abc import Callable
 
 import pytest
 
@@ -9,16 +8,7 @@ from tests.extension.conftest import BINARY, JSON, TEXT, Api, problem
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import EventStream, control
 
-Connect = Callable[[LocalOrigin], Api]
-
 BYTES = bytes(range(256))
-
-
-@pytest.fixture
-def api(origin: LocalOrigin, connect: Connect) -> Api:
-    api = connect(origin)
-    api.make_bucket()
-    return api
 
 
 def test_4_binary_events_are_base64_and_say_so(origin: LocalOrigin, api: Api, path: str) -> None:

@@ -1,16 +1,12 @@
 """If-Match and If-None-Match on writes: a writer who has seen a state changes that state only."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.conftest import StartOrigin
-from tests.extension.conftest import KEPT_FOR_GOOD, TEXT, Api, problem
-from tests.helpers.origin import LocalOrigin
+from tests.extension.conftest import KEPT_FOR_GOOD, TEXT, Api, Connect, problem
 from tests.helpers.rawhttp import Response
-
-Connect = Callable[[LocalOrigin], Api]
 
 PRODUCER = {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}
 

@@ -1,17 +1,13 @@
 """`Stream-State: strict`: a stream that takes messages of the State Protocol and nothing else."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.conftest import StartOrigin
-from tests.extension.conftest import BUCKET, FLAT, JSON, KEPT_FOR_GOOD, TEXT, Api, problem
-from tests.helpers.origin import LocalOrigin
+from tests.extension.conftest import BUCKET, FLAT, JSON, KEPT_FOR_GOOD, TEXT, Api, Connect, problem
 from tests.helpers.rawhttp import Response
-
-Connect = Callable[[LocalOrigin], Api]
 
 INSERT = {"type": "user", "key": "1", "value": {"n": 1}, "headers": {"operation": "insert"}}
 UPDATE = INSERT | {"value": None, "headers": {"operation": "update"}}

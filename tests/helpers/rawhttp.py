@@ -122,7 +122,7 @@ class Connection(_Closing):
         elif named.get("transfer-encoding") == "chunked":
             body = b"".join(self.chunks())
         elif "content-length" in named:
-            body = self._take(int(named["content-length"]))
+            body = self.take(int(named["content-length"]))
         else:
             body = self.read_to_end()
         return Response(status, fields, body)
@@ -138,9 +138,9 @@ class Connection(_Closing):
     def chunks(self) -> Iterator[bytes]:
         """The pieces of a chunked body; ends only at its terminator."""
         while size := int(self._take_until(b"\r\n"), 16):
-            yield self._take(size)
-            assert self._take(2) == b"\r\n"
-        assert self._take(2) == b"\r\n"
+            yield self.take(size)
+            assert self.take(2) == b"\r\n"
+        assert self.take(2) == b"\r\n"
 
     def read_to_end(self) -> bytes:
         """Whatever comes until the server closes."""
@@ -155,11 +155,17 @@ class Connection(_Closing):
         self.socket.settimeout(seconds)
         return self.read_to_end()
 
-    def _take(self, size: int) -> bytes:
-        while len(self._buffer) < size:
+    def take(self, size: int) -> bytes:
+        """Exactly so many bytes of a body."""
+        parts, found = [self._buffer], len(self._buffer)
+        while found < size:
+            self._buffer = b""
             self._fill()
-        data, self._buffer = self._buffer[:size], self._buffer[size:]
-        return data
+            parts.append(self._buffer)
+            found += len(self._buffer)
+        data = b"".join(parts)
+        self._buffer = data[size:]
+        return data[:size]
 
     def _take_until(self, end: bytes) -> bytes:
         while end not in self._buffer:
@@ -219,7 +225,10 @@ def header_names(named: Mapping[str, str]) -> dict[str, str]:
 
 
 class EventStream(_Closing):
-    """An SSE reader: events as they come, grouped by the write that carried them."""
+    """An SSE reader: events as they come, grouped by the write that carried them.
+
+    `name` is a stream's, or a whole path.
+    """
 
     def __init__(
         self,
@@ -230,7 +239,8 @@ class EventStream(_Closing):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.connection = Connection(port)
-        target = f"{PREFIX}{name}?offset={offset}&live=sse{query}"
+        path = name if name.startswith("/") else PREFIX + name
+        target = f"{path}?offset={offset}&live=sse{query}"
         self.connection.send(encode_request("GET", target, headers))
         self.status, self.fields = self.connection.read_head()
         assert self.status == 200, self.fields

@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.etags import format_etag, matches
+from protocol.etags import (
+    bootstrap_etag,
+    format_etag,
+    matches,
+    permits,
+    snapshot_etag,
+    stream_etag,
+)
 
 TAG = format_etag("ab12", 0, 42, closed=False)
 CLOSED = format_etag("ab12", 0, 42, closed=True)
@@ -76,3 +83,75 @@ def test_found_wherever_it_stands_in_a_list(before: list[str], after: list[str],
 @given(st.lists(others.filter(lambda tag: f'"{tag}"' != TAG), max_size=5))
 def test_never_found_where_it_is_not(tags: list[str]) -> None:
     assert not matches(", ".join(f'"{tag}"' for tag in tags), TAG)
+
+
+# -- the stream itself, its snapshot, its bootstrap ----------------------------------------------
+
+STREAM = stream_etag("ab12", 42, closed=False)
+
+
+def test_stream_tag_changes_with_each_append_and_with_the_end() -> None:
+    assert STREAM == '"ab12:42"'
+    tags = {stream_etag("ab12", tail, closed) for tail in (42, 43) for closed in (False, True)}
+    assert len(tags) == 4
+    assert stream_etag("ab13", 42, closed=False) not in tags
+
+
+def test_no_two_kinds_of_tag_are_equal() -> None:
+    """A tag of one answer must never be good for another."""
+    tags = [
+        *(format_etag("ab12", 0, 42, c) for c in (False, True)),
+        *(stream_etag("ab12", 42, c) for c in (False, True)),
+        *(snapshot_etag("ab12", 42, t) for t in (False, True)),
+        *(bootstrap_etag("ab12", 42, 42, c) for c in (False, True)),
+        *(bootstrap_etag("ab12", 0, 42, c) for c in (False, True)),
+    ]
+    assert not any(matches(one, other) for one in tags for other in tags if one is not other)
+    assert all(matches(tag, tag) for tag in tags)
+
+
+def test_bootstrap_tag_is_weak_because_boundaries_differ() -> None:
+    tag = bootstrap_etag("ab12", 7, 42, closed=False)
+    assert tag.startswith("W/")
+    assert matches(tag.removeprefix("W/"), tag)
+    assert not permits(tag, tag.removeprefix("W/"))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(STREAM, id="same"),
+        pytest.param("*", id="star"),
+        pytest.param(" * ", id="star-with-blanks"),
+        pytest.param(f'"x", {STREAM}', id="in-a-list"),
+        pytest.param(f', "x",,{STREAM},', id="empty-members"),
+        pytest.param(f'W/"x", {STREAM}', id="after-a-weak-one"),
+        pytest.param(f"W/{STREAM}, {STREAM}", id="weak-and-strong"),
+    ],
+)
+def test_condition_permits_the_write(header: str) -> None:
+    assert permits(header, STREAM)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param("", id="empty"),
+        pytest.param('"other"', id="other"),
+        pytest.param(f"W/{STREAM}", id="weak"),
+        pytest.param(f'"x", W/{STREAM}', id="weak-in-a-list"),
+        pytest.param("ab12:42", id="unquoted"),
+        pytest.param('"ab12:42:c"', id="closed"),
+        pytest.param('"ab12:420"', id="longer"),
+        pytest.param(f"{STREAM}x", id="garbage-after"),
+        pytest.param('"x", *', id="star-in-a-list"),
+        pytest.param("," * 100_000, id="many-commas"),
+    ],
+)
+def test_condition_forbids_the_write(header: str) -> None:
+    assert not permits(header, STREAM)
+
+
+@pytest.mark.parametrize("header", ["*", STREAM, '"x"'])
+def test_condition_on_nothing_is_never_met(header: str) -> None:
+    assert not permits(header, None)

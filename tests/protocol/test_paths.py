@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import ProtocolError
-from protocol.paths import PREFIX, stream_name, stream_url
+from protocol.paths import (
+    PREFIX,
+    Kind,
+    Place,
+    bucket_of,
+    parse_path,
+    parse_source,
+    stream_name,
+    stream_url,
+)
 
 names = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("/.%\\_ds2F"))
 raws = st.lists(
@@ -159,3 +168,171 @@ def test_accepted_names_are_safe_to_compare(raw: str) -> None:
         assert "\\" not in name
         assert name.split("/")[0] != "__ds"
         assert name.count("/") == raw.count("/")
+
+
+# -- both surfaces: what a path names -----------------------------------------------------------
+
+LONGEST = "s" * (122 - len("buck/"))
+
+
+def place(path: str) -> Place | None:
+    try:
+        return parse_path(path)
+    except ProtocolError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/stream/a/b", Place(Kind.STREAM, "a/b")),
+        ("/v1/stream/a/b/snapshot", Place(Kind.LATEST_SNAPSHOT, "a/b")),
+        ("/v1/stream/a/b/snapshot/7", Place(Kind.SNAPSHOT, "a/b", "7")),
+        ("/v1/stream/a/b/bootstrap", Place(Kind.BOOTSTRAP, "a/b")),
+        ("/v1/stream/a/snap%73hot/%37", Place(Kind.SNAPSHOT, "a", "7")),
+        ("/v1/stream/a/%62ootstrap", Place(Kind.BOOTSTRAP, "a")),
+        ("/v1/stream/snapshot", Place(Kind.STREAM, "snapshot")),
+        ("/v1/stream/bootstrap", Place(Kind.STREAM, "bootstrap")),
+        ("/v1/stream/snapshot/7", Place(Kind.STREAM, "snapshot/7")),
+        ("/v1/stream/snapshot/snapshot", Place(Kind.LATEST_SNAPSHOT, "snapshot")),
+        ("/v1/stream/bootstrap/bootstrap", Place(Kind.BOOTSTRAP, "bootstrap")),
+        ("/v1/stream/a/snapshot/snapshot", Place(Kind.SNAPSHOT, "a", "snapshot")),
+        ("/v1/stream/a/snapshot/bootstrap", Place(Kind.SNAPSHOT, "a", "bootstrap")),
+        ("/v1/stream/a/snapshots", Place(Kind.STREAM, "a/snapshots")),
+        ("/v1/stream/a/Snapshot", Place(Kind.STREAM, "a/Snapshot")),
+        ("/v1/stream/a/snapshot/b/c", Place(Kind.STREAM, "a/snapshot/b/c")),
+        ("/v1/stream/a/bootstrap/b", Place(Kind.STREAM, "a/bootstrap/b")),
+        ("/v1/stream/ds/buck", Place(Kind.STREAM, "ds/buck")),
+        ("/ds/buck", Place(Kind.BUCKET, "/ds/buck")),
+        ("/ds/%62uck", Place(Kind.BUCKET, "/ds/buck")),
+        ("/ds/" + "b" * 64, Place(Kind.BUCKET, "/ds/" + "b" * 64)),
+        ("/ds/_-09", Place(Kind.BUCKET, "/ds/_-09")),
+        ("/ds/buck/streams", Place(Kind.LISTING, "/ds/buck")),
+        ("/ds/buck/s", Place(Kind.STREAM, "/ds/buck/s")),
+        ("/ds/buck/caf%C3%A9", Place(Kind.STREAM, "/ds/buck/café")),
+        ("/ds/buck/__ds", Place(Kind.STREAM, "/ds/buck/__ds")),
+        ("/ds/buck/a.b", Place(Kind.STREAM, "/ds/buck/a.b")),
+        ("/ds/buck/streams2", Place(Kind.STREAM, "/ds/buck/streams2")),
+        ("/ds/buck/" + LONGEST, Place(Kind.STREAM, "/ds/buck/" + LONGEST)),
+        ("/ds/buck/snapshot", Place(Kind.STREAM, "/ds/buck/snapshot")),
+        ("/ds/buck/bootstrap", Place(Kind.STREAM, "/ds/buck/bootstrap")),
+        ("/ds/buck/s/snapshot", Place(Kind.LATEST_SNAPSHOT, "/ds/buck/s")),
+        ("/ds/buck/s/snapshot/0_1", Place(Kind.SNAPSHOT, "/ds/buck/s", "0_1")),
+        ("/ds/buck/s/snapshot/%30%5F1", Place(Kind.SNAPSHOT, "/ds/buck/s", "0_1")),
+        ("/ds/buck/s/snapshot/-1", Place(Kind.SNAPSHOT, "/ds/buck/s", "-1")),
+        ("/ds/buck/s/bootstrap", Place(Kind.BOOTSTRAP, "/ds/buck/s")),
+        ("/ds/buck/" + LONGEST + "/bootstrap", Place(Kind.BOOTSTRAP, "/ds/buck/" + LONGEST)),
+        ("/healthz", None),
+        ("/v1/stream", None),
+        ("/ds", None),
+        ("/dsx/buck", None),
+    ],
+)
+def test_path_names_one_thing(path: str, expected: Place | None) -> None:
+    assert parse_path(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        *(
+            (f"/ds/{bucket}{rest}", "invalid-bucket")
+            for bucket in ("abc", "b" * 65, "Buck", "bu.k", "bu%20k", "b%C3%BCck", "bu:ck", "buck;")
+            for rest in ("", "/streams", "/s", "/s/bootstrap")
+        ),
+        ("/ds/", "invalid-path"),
+        ("/ds//s", "invalid-path"),
+        ("/ds/buck/", "invalid-path"),
+        ("/ds/buck//s", "invalid-path"),
+        ("/ds/../buck", "invalid-path"),
+        ("/ds/buck/..", "invalid-path"),
+        ("/ds/buck/%2e%2e", "invalid-path"),
+        ("/ds/buck/a..b", "invalid-path"),
+        ("/ds/buck/a/b", "invalid-path"),
+        ("/ds/buck/a%2Fb", "invalid-path"),
+        ("/ds/buck/a%00", "invalid-path"),
+        ("/ds/buck/%FF", "invalid-path"),
+        ("/ds/buck/a%252Fb", "invalid-path"),
+        ("/ds/buck/streams/", "invalid-path"),
+        ("/ds/buck/streams/snapshot", "invalid-path"),
+        ("/ds/buck/streams/snapshot/7", "invalid-path"),
+        ("/ds/buck/streams/bootstrap", "invalid-path"),
+        ("/ds/buck/streams/x", "invalid-path"),
+        ("/ds/buck/s/snapshot/", "invalid-path"),
+        ("/ds/buck/s/snapshot/1%2F2", "invalid-path"),
+        ("/ds/buck/s/snapshot/a/b", "invalid-path"),
+        ("/ds/buck/s/bootstrap/x", "invalid-path"),
+        ("/ds/buck/" + LONGEST + "s", "invalid-path"),
+        ("/ds/buck/" + LONGEST + "s/bootstrap", "invalid-path"),
+        ("/ds/buck/" + "%C3%A9" * 59, "invalid-path"),
+        ("/v1/stream//ds/buck/s", "invalid-path"),
+        ("/v1/stream/a/snapshot/", "invalid-path"),
+        ("/v1/stream/a/snapshot%2F7", "invalid-path"),
+        ("/v1/stream/a%2Fbootstrap", "invalid-path"),
+    ],
+)
+def test_path_that_names_nothing_is_refused(path: str, code: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        parse_path(path)
+    assert (caught.value.status, caught.value.code) == (400, code)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("/v1/stream/a/b", "a/b"),
+        ("/ds/buck/s", "/ds/buck/s"),
+        ("/ds/buck", None),
+        ("/ds/buck/streams", None),
+        ("/ds/buck/s/bootstrap", None),
+        ("/v1/stream/a/snapshot/7", None),
+        ("/other", None),
+    ],
+)
+def test_only_streams_can_be_sources(path: str, source: str | None) -> None:
+    assert parse_source(path) == source
+
+
+def test_bucket_of_a_name() -> None:
+    names = ("a/b", "ds/buck/s", "/ds/buck/s", "/ds/buck")
+    assert [bucket_of(name) for name in names] == ["", "", "/ds/buck", ""]
+
+
+rests = st.lists(
+    st.sampled_from(
+        ["a", "buck", "/", "/a", "/snapshot", "/bootstrap", "/streams", "/0_1", "snapshot", "s"]
+        + ["..", ".", "%2F", "%73", "%C3%A9", "%25", "__ds"]
+    ),
+    max_size=5,
+).map("".join)
+paths = st.builds(
+    str.__add__, st.sampled_from(["/v1/stream/a", "/v1/stream/", "/ds/buck", "/ds/buck/a"]), rests
+)
+
+
+@given(paths)
+def test_a_place_leads_back_to_itself(path: str) -> None:
+    """So two paths with one name are one resource, and no name is reached as two kinds."""
+    found = place(path)
+    if found is None:
+        return
+    url = stream_url(found.name)
+    match found.kind:
+        case Kind.STREAM | Kind.BUCKET:
+            assert place(url) == found
+        case Kind.LISTING:
+            assert place(f"{url}/streams") == found
+        case Kind.LATEST_SNAPSHOT:
+            assert place(f"{url}/snapshot") == found
+        case Kind.SNAPSHOT:
+            assert place(f"{url}/snapshot/{quote(found.offset, safe='')}") == found
+        case Kind.BOOTSTRAP:
+            assert place(f"{url}/bootstrap") == found
+
+
+@given(rests, rests)
+def test_the_surfaces_never_meet(one: str, other: str) -> None:
+    flat, bucketed = place("/v1/stream/" + one), place("/ds/buck" + other)
+    if flat is not None and bucketed is not None:
+        assert flat.name != bucketed.name
+        assert bucket_of(flat.name) == ""

@@ -7,9 +7,12 @@ from protocol.errors import ProtocolError
 from protocol.producers import Producer
 from protocol.replies import IMMUTABLE, REVALIDATE, Reply
 from protocol.requests import Append
-from protocol.stream import Judgement, StreamState
+from protocol.stream import Judgement, Snapshot, StreamState
 
+FIVE = "0000000000000000_0000000000000005"
 NINE = "0000000000000000_0000000000000009"
+AT_FIVE = Snapshot(5, "text/csv", 10, 3, 10)
+AT_NINE = Snapshot(9, "text/csv", 10, 4, 10)
 
 
 def stream(**changes: object) -> StreamState:
@@ -62,9 +65,11 @@ def test_problem_is_rfc_9457() -> None:
     ids=["plain", "append-and-close", "close-only", "producer", "producer-close-only"],
 )
 def test_success(request_: Append, has_body: bool, status: int, extra: dict[str, str]) -> None:
-    reply = (replies.accepted if has_body else replies.close_accepted)(request_, 9)
+    reply = (replies.accepted if has_body else replies.close_accepted)(stream(), request_, 9)
     assert reply.status == status
-    assert named(reply) == {"Stream-Next-Offset": NINE, "Cache-Control": "no-store"} | extra
+    etag = '"0000000000000001:9:c"' if request_.close else '"0000000000000001:9"'
+    always = {"Stream-Next-Offset": NINE, "Cache-Control": "no-store", "ETag": etag}
+    assert named(reply) == always | extra
 
 
 P = Producer("p", 1, 7)
@@ -90,6 +95,13 @@ KNOWN = {"producers": {"p": (2, 5)}}
         ),
         (Judgement.TYPE_MISMATCH, stream(), None, 409, {}),
         (Judgement.SEQ_REGRESSION, stream(), None, 409, {}),
+        (
+            Judgement.PRECONDITION,
+            stream(),
+            None,
+            412,
+            {"ETag": '"0000000000000001:9"', "Stream-Next-Offset": NINE},
+        ),
         (Judgement.STALE_EPOCH, stream(**KNOWN), P, 403, {"Producer-Epoch": "2"}),
         (Judgement.BAD_EPOCH_START, stream(**KNOWN), Producer("p", 3, 1), 400, {}),
         (
@@ -179,8 +191,8 @@ def test_long_poll_is_keyed_by_its_cursor() -> None:
 
 
 def test_head_shows_the_configured_window_and_time() -> None:
-    assert named(replies.head(stream(ttl_s=3600), 9, False))["Stream-TTL"] == "3600"
-    headers = named(replies.head(stream(expires_at_ms=1500), 9, True))
+    assert named(replies.head(stream(ttl_s=3600), 9, False, None))["Stream-TTL"] == "3600"
+    headers = named(replies.head(stream(expires_at_ms=1500), 9, True, None))
     assert headers["Stream-Expires-At"] == "1970-01-01T00:00:01.500Z"
     assert headers["Stream-Closed"] == "true"
 
@@ -200,3 +212,90 @@ def test_event_stream_says_when_it_is_base64(content_type: str, base64: bool) ->
     headers = named(replies.event_stream(stream(content_type=content_type)))
     assert headers["Content-Type"] == "text/event-stream"
     assert headers.get("Stream-SSE-Data-Encoding") == ("base64" if base64 else None)
+
+
+# -- snapshots and bootstrap ---------------------------------------------------------------------
+
+
+def test_head_names_the_snapshot_and_where_reading_begins() -> None:
+    headers = named(replies.head(stream(strict_state=True), 9, False, AT_FIVE))
+    assert headers["Stream-Snapshot-Offset"] == headers["Stream-Earliest-Offset"] == FIVE
+    assert headers["Stream-State"] == "strict"
+    bare = named(replies.head(stream(), 9, False, None))
+    assert not {"Stream-Snapshot-Offset", "Stream-Earliest-Offset", "Stream-State"} & set(bare)
+
+
+def test_head_answers_a_condition_by_the_tag_it_gives() -> None:
+    etag = named(replies.head(stream(), 9, False, None))["ETag"]
+    assert replies.head(stream(), 9, False, None, etag).status == 304
+    for tail, closed in ((10, False), (9, True)):
+        assert replies.head(stream(), tail, closed, None, etag).status == 200
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "closed", "expires", "up_to_date", "cache_control"),
+    [
+        (AT_FIVE, False, False, "false", IMMUTABLE),
+        (AT_FIVE, True, False, "false", IMMUTABLE),
+        (AT_FIVE, False, True, "false", REVALIDATE),
+        (AT_NINE, False, False, "true", REVALIDATE),
+        (AT_NINE, True, False, "true", IMMUTABLE),
+    ],
+)
+def test_snapshot_is_immutable_once_something_follows_it_or_nothing_can(
+    snapshot: Snapshot, closed: bool, expires: bool, up_to_date: str, cache_control: str
+) -> None:
+    state = stream(ttl_s=60 if expires else None)
+    headers = named(replies.snapshot_head(state, snapshot, 9, closed))
+    assert headers["Stream-Up-To-Date"] == up_to_date
+    assert headers["Cache-Control"] == cache_control
+    assert headers["Content-Type"] == "text/csv"
+    assert headers["Stream-Next-Offset"] == headers["Stream-Snapshot-Offset"]
+    assert ("Stream-Closed" in headers) == (closed and up_to_date == "true")
+
+
+def test_snapshot_has_another_tag_once_something_follows_it() -> None:
+    tags = {
+        named(replies.snapshot_head(stream(), s, t, False))["ETag"]
+        for s, t in ((AT_FIVE, 5), (AT_FIVE, 9), (AT_NINE, 9))
+    }
+    assert len(tags) == 3
+
+
+def test_redirect_to_the_latest_snapshot_is_never_stored() -> None:
+    reply = replies.snapshot_redirect(AT_FIVE, 9, "http://h/x")
+    assert (reply.status, reply.body) == (307, b"")
+    headers = named(reply)
+    assert headers["Location"] == "http://h/x"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Stream-Snapshot-Offset"] == FIVE
+
+
+def test_bootstrap_reaches_the_tail() -> None:
+    headers = named(replies.bootstrap_head(stream(), AT_FIVE, 9, False, "B"))
+    assert headers["Content-Type"] == "multipart/mixed; boundary=B"
+    assert (headers["Stream-Snapshot-Offset"], headers["Stream-Next-Offset"]) == (FIVE, NINE)
+    assert headers["Stream-Up-To-Date"] == "true"
+    assert headers["Cache-Control"] == REVALIDATE
+    assert "Stream-Closed" not in headers
+    without = named(replies.bootstrap_head(stream(), None, 9, True, "B"))
+    assert (without["Stream-Snapshot-Offset"], without["Stream-Closed"]) == ("-1", "true")
+    assert without["ETag"] != headers["ETag"]
+
+
+def test_offset_below_the_snapshot_is_gone_and_told_where_to_begin() -> None:
+    reply = replies.trimmed(9)
+    assert (reply.status, json.loads(reply.body)["code"]) == (410, "offset-gone")
+    assert named(reply)["Stream-Earliest-Offset"] == NINE
+
+
+def test_condition_on_a_stream_that_is_not_there_names_no_state() -> None:
+    reply = replies.precondition_failed(None)
+    assert reply.status == 412
+    assert not {"ETag", "Stream-Next-Offset"} & set(named(reply))
+
+
+def test_bucket_answers_are_json_that_nobody_stores() -> None:
+    reply = replies.json_reply(200, {"bucket_id": "buck", "next_cursor": None})
+    assert json.loads(reply.body) == {"bucket_id": "buck", "next_cursor": None}
+    assert named(reply) == {"Content-Type": "application/json", "Cache-Control": "no-store"}

@@ -6,7 +6,20 @@ from hypothesis import strategies as st
 
 from protocol.errors import ProtocolError
 from protocol.producers import Producer
-from protocol.requests import Append, Create, ForkOf, Read, parse_append, parse_create, parse_read
+from protocol.requests import (
+    Append,
+    Create,
+    ForkOf,
+    Listing,
+    Publish,
+    Read,
+    check_bootstrap_query,
+    parse_append,
+    parse_create,
+    parse_listing,
+    parse_publish,
+    parse_read,
+)
 
 ZERO = "0000000000000000_0000000000000000"
 FIVE = "0000000000000000_0000000000000005"
@@ -52,6 +65,12 @@ def test_create_without_headers_asks_for_nothing() -> None:
             ForkOf("a/b", 5, 3),
         ),
         ({"stream-fork-offset": "nonsense"}, "fork", None),
+        ({"stream-forked-from": "/ds/buck/s"}, "fork", ForkOf("/ds/buck/s", None, 0)),
+        ({"stream-state": "strict"}, "strict_state", True),
+        ({"stream-state": " Strict "}, "strict_state", True),
+        ({}, "strict_state", False),
+        ({"if-match": '"a"'}, "if_match", '"a"'),
+        ({"if-none-match": "*"}, "if_none_match", "*"),
     ],
 )
 def test_create_header(headers: dict[str, str], field: str, value: object) -> None:
@@ -79,6 +98,14 @@ def test_create_header(headers: dict[str, str], field: str, value: object) -> No
         ({"stream-forked-from": "/other/a"}, "invalid-fork-source"),
         ({"stream-forked-from": "http://h/v1/stream/a"}, "invalid-fork-source"),
         ({"stream-forked-from": "/v1/stream/../a"}, "invalid-path"),
+        ({"stream-forked-from": "/ds/buck"}, "invalid-fork-source"),
+        ({"stream-forked-from": "/ds/buck/streams"}, "invalid-fork-source"),
+        ({"stream-forked-from": "/v1/stream/a/bootstrap"}, "invalid-fork-source"),
+        ({"stream-forked-from": "/ds/b/s"}, "invalid-bucket"),
+        *(
+            ({"stream-state": text}, "invalid-state-mode")
+            for text in ("", "true", "strict, strict")
+        ),
         (SOURCE | {"stream-fork-sub-offset": "1"}, "fork-offset-required"),
         *(
             (SOURCE | {"stream-fork-offset": FIVE, "stream-fork-sub-offset": text}, code)
@@ -100,6 +127,7 @@ def test_append_header_values() -> None:
     expected = Append("application/json", Producer("p", 1, 2), "a b", True)
     assert parse_append(headers | PRODUCER) == expected
     assert parse_append({}) == Append(None, None, None, False)
+    assert parse_append({"if-match": '"a", "b"'}).if_match == '"a", "b"'
 
 
 @pytest.mark.parametrize(
@@ -136,6 +164,8 @@ def test_append_refusal(headers: dict[str, str], code: str) -> None:
         ("cursor=7&live=long-poll&offset=now", Read(None, "long-poll", "7")),
         ("x=1&offset=-1&x=2&&=", Read(0, None, None)),
         ("OFFSET=bad", Read(0, None, None)),
+        ("max_bytes=1", Read(0, None, None, 1)),
+        ("offset=now&live=long-poll&max_bytes=1000", Read(None, "long-poll", None, 1000)),
     ],
 )
 def test_query(query: str, read: Read) -> None:
@@ -161,10 +191,77 @@ def test_query(query: str, read: Read) -> None:
         ("offset=-1&live=", "invalid-live"),
         ("live=sse", "offset-required"),
         ("live=long-poll&cursor=1", "offset-required"),
+        *(
+            (f"max_bytes={text}", "invalid-max-bytes")
+            for text in ("", "0", "-1", "01", "1.5", "1e3")
+        ),
+        ("max_bytes", "invalid-max-bytes"),
+        ("max_bytes=" + "9" * 30, "invalid-max-bytes"),
+        ("max_bytes=1&max_bytes=1", "repeated-parameter"),
+        ("cursor=%FF", "invalid-query"),
     ],
 )
 def test_query_refusal(query: str, code: str) -> None:
     assert refusal(parse_read, query) == code
+
+
+# -- snapshots, bootstrap, listings --------------------------------------------------------------
+
+
+def test_publication_names_a_position_and_a_type() -> None:
+    assert parse_publish(FIVE, {"content-type": "Text/CSV; x=y"}) == Publish(5, "Text/CSV; x=y")
+    assert parse_publish(ZERO, {}) == Publish(0, "application/octet-stream")
+
+
+@pytest.mark.parametrize("offset", ["-1", "now", "", "5", "x", FIVE + "0", FIVE + "\n", " " + FIVE])
+def test_publication_needs_a_real_offset(offset: str) -> None:
+    assert refusal(lambda text: parse_publish(text, {}), offset) == "invalid-offset"
+
+
+def test_publication_needs_a_media_type_if_any() -> None:
+    for text in ("", "text", "a/b\r\nX: y"):
+        assert refusal(lambda t: parse_publish(FIVE, {"content-type": t}), text) == (
+            "invalid-content-type"
+        )
+
+
+@pytest.mark.parametrize(
+    ("query", "listing"),
+    [
+        ("", Listing("", "", 1000)),
+        ("prefix=user-", Listing("user-", "", 1000)),
+        ("after=a%20b&limit=1", Listing("", "a b", 1)),
+        ("prefix=caf%C3%A9&after=a+b&limit=1000", Listing("café", "a b", 1000)),
+        ("x=1&prefix=&x=2", Listing("", "", 1000)),
+    ],
+)
+def test_listing(query: str, listing: Listing) -> None:
+    assert parse_listing(query) == listing
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        *((f"limit={t}", "invalid-limit") for t in ("", "0", "1001", "-1", "01", "x", "1.0", "٣")),
+        ("limit=" + "9" * 5000, "invalid-limit"),
+        ("limit=1&limit=2", "repeated-parameter"),
+        ("prefix=a&prefix=a", "repeated-parameter"),
+        ("prefix=%FF", "invalid-query"),
+        ("after=%C3", "invalid-query"),
+    ],
+)
+def test_listing_refusal(query: str, code: str) -> None:
+    assert refusal(parse_listing, query) == code
+
+
+@pytest.mark.parametrize("query", ["live=sse", "live=long-poll", "live=", "live", "x=1&l%69ve=no"])
+def test_bootstrap_is_never_live(query: str) -> None:
+    assert refusal(check_bootstrap_query, query) == "bootstrap-is-not-live"
+
+
+@pytest.mark.parametrize("query", ["", "x=1", "offset=now", "liven=1", "max_bytes=0"])
+def test_bootstrap_has_no_other_parameters(query: str) -> None:
+    check_bootstrap_query(query)
 
 
 headers_of_any_kind = st.dictionaries(
@@ -172,6 +269,7 @@ headers_of_any_kind = st.dictionaries(
         [
             *("content-type", "stream-ttl", "stream-expires-at", "stream-closed", "stream-seq"),
             *("stream-forked-from", "stream-fork-offset", "stream-fork-sub-offset"),
+            *("stream-state", "if-match", "if-none-match"),
             *PRODUCER,
         ]
     ),
@@ -186,6 +284,9 @@ def test_any_input_is_understood_or_refused(headers: dict[str, str], query: str)
         lambda: parse_create(headers),
         lambda: parse_append(headers),
         lambda: parse_read(query),
+        lambda: parse_listing(query),
+        lambda: parse_publish(query, headers),
+        lambda: check_bootstrap_query(query),
     ]
     for parse in parsers:
         try:

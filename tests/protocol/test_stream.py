@@ -14,7 +14,10 @@ from protocol.stream import (
     Record,
     Released,
     Renewed,
+    Snapshot,
+    Snapshotted,
     StreamState,
+    Trimmed,
     apply,
     begin,
     deadline_ms,
@@ -71,6 +74,30 @@ BAD = Append("image/png", P, "a", True)
         pytest.param({"last_seq": "a"}, replace(PLAIN, seq="a"), True, Judgement.SEQ_REGRESSION),
         pytest.param({"last_seq": "a"}, replace(PLAIN, seq="B"), True, Judgement.SEQ_REGRESSION),
         pytest.param({"last_seq": "z"}, PLAIN, True, Judgement.ACCEPT, id="no-seq-no-rule"),
+        pytest.param(
+            {"last_seq": "z"},
+            replace(PLAIN, seq="a", if_match='"other"'),
+            True,
+            Judgement.SEQ_REGRESSION,
+            id="the-seq-comes-before-the-condition",
+        ),
+        pytest.param(
+            {"producers": {"p": (1, 3)}},
+            Append("text/plain", P, None, False, if_match='"other"'),
+            True,
+            Judgement.DUPLICATE,
+            id="a-duplicate-is-no-conflict-with-itself",
+        ),
+        pytest.param(
+            {}, replace(PLAIN, if_match='"other"'), True, Judgement.PRECONDITION, id="condition"
+        ),
+        pytest.param(
+            {"tail": 7},
+            replace(PLAIN, if_match='"0000000000000001:7"'),
+            True,
+            Judgement.ACCEPT,
+            id="condition-met",
+        ),
         pytest.param(
             {},
             Append("image/png", None, None, True),
@@ -143,6 +170,17 @@ FORKED = Create(None, None, None, False, ASKED)
         pytest.param({"closed": True}, CREATE, False, id="closed-since"),
         pytest.param({"closed": True}, replace(CREATE, closed=True), True, id="closed-both"),
         pytest.param({}, replace(CREATE, closed=True), False, id="asked-closed"),
+        pytest.param({"strict_state": True}, CREATE, False, id="strict-omitted"),
+        pytest.param({}, replace(CREATE, strict_state=True), False, id="asked-strict"),
+        pytest.param(
+            {"strict_state": True}, replace(CREATE, strict_state=True), True, id="strict-both"
+        ),
+        pytest.param(
+            {"fork": FORK, "strict_state": True}, FORKED, True, id="fork-inherits-strictness"
+        ),
+        pytest.param(
+            {"fork": FORK}, replace(FORKED, strict_state=True), False, id="fork-asked-strict"
+        ),
         pytest.param({}, FORKED, False, id="asked-a-fork"),
         pytest.param({"fork": FORK}, CREATE, False, id="is-a-fork"),
         pytest.param({"fork": FORK}, FORKED, True, id="fork-inherits-the-type"),
@@ -193,6 +231,17 @@ def test_one_record_carries_everything_of_an_append() -> None:
 def test_a_fork_begins_at_its_fork_point() -> None:
     state = begin(Created(2, "f", "text/plain", 0, None, None, FORK, False))
     assert (state.tail, state.base) == (12, 12)
+
+
+def test_a_snapshot_moves_where_reading_begins_and_a_trim_what_is_stored() -> None:
+    state = stream(tail=10)
+    assert (state.earliest, state.stored_bytes) == (0, 10)
+    apply(state, Snapshotted(1, Snapshot(6, "text/csv", 100, 1, 100)))
+    assert (state.earliest, state.tail, state.stored_bytes) == (6, 10, 110)
+    apply(state, Trimmed(1, 6))
+    assert (state.earliest, state.floor, state.stored_bytes) == (6, 6, 104)
+    apply(state, Snapshotted(1, Snapshot(10, "text/csv", 1, 2, 1)))
+    assert (state.earliest, state.floor, state.stored_bytes) == (10, 6, 5)
 
 
 @pytest.mark.parametrize(
