@@ -1,13 +1,21 @@
-"""Fixtures of all tests that need a running origin."""
+"""Fixtures of all tests that need a running origin, and how property tests choose examples."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.helpers.origin import LocalOrigin, make_config
 from tests.helpers.rawhttp import Client
+
+# A busy machine is no failure. Continuous integration tries the same examples each time, so that a
+# change is judged by what it changed; whoever works here explores.
+settings.register_profile("explore", deadline=None)
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady" if os.environ.get("CI") else "explore")
 
 StartOrigin = Callable[..., LocalOrigin]
 
