@@ -133,7 +133,7 @@ def run_all(
             if isinstance(scenario, Contest):
                 run_contest(scenario, suite, peers, plan, scratch, results)
             elif OURS in peers:
-                run_trial(scenario, suite, scratch, results)
+                run_trial(scenario, suite, plan, scratch, results)
     after = read_machine()
     end = {
         "took_s": time.monotonic() - started,

@@ -47,6 +47,8 @@ class Server:
     ready_s: float
     origin_port: int = 0
     tokens: Path | None = None
+    data_dir: Path | None = None
+    """Of its origin, where the disk matters."""
 
     @property
     def write_port(self) -> int:

@@ -13,6 +13,7 @@ from loadtest.targets import (
     NODE,
     OURS,
     PLAIN_ENVOY,
+    REPLAY,
     VARNISH,
     Bound,
     Figures,
@@ -34,6 +35,7 @@ PEER_WORDS = {
     PLAIN_ENVOY: "plain Envoy",
     NODE: "Node",
     NCHAN: "nchan",
+    REPLAY: "replay",
 }
 
 
@@ -56,6 +58,7 @@ ORIGIN_BOARD = Board(
 )
 GATEWAY_PEERS = (NGINX, VARNISH, ENVOY, PLAIN_ENVOY, NODE, NCHAN)
 GATEWAY_BOARD = Board({OURS: "gateway", **{peer: PEER_WORDS[peer] for peer in GATEWAY_PEERS}})
+STATE_BOARD = Board({OURS: "bootstrap", REPLAY: "replay"}, ratios=(REPLAY,))
 
 
 def format_figure(value: float | None) -> str:

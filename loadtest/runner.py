@@ -62,12 +62,17 @@ class Results:
         self.write("skip", what=what, reason=reason)
 
 
-def run_trial(trial: Trial, suite: Suite, scratch: Path, results: Results) -> None:
+def run_trial(trial: Trial, suite: Suite, plan: Plan, scratch: Path, results: Results) -> None:
     print(f"{trial.name}: {OURS}", file=sys.stderr)
     os.sync()
+    others = OtherWork([])  # the servers count as ours once they have ended
     try:
         with suite.open_stage(scratch) as launch:
-            results.add(trial.name, OURS, 1, trial.run(partial(launch, OURS)))
+            sides = trial.run(partial(launch, OURS), plan)
+        cores = others.cores()
+        for side, samples in sides.items():
+            for number, sample in enumerate(samples, 1):
+                results.add(trial.name, side, number, sample, cores)
     except RunFailedError as error:
         results.fail(trial.name, OURS, 0, error)
     finally:

@@ -1,14 +1,15 @@
 """What is measured.
 
 A `Contest` prepares each running server once and then loads one after the other, round by round.
-A `Trial` is of our server alone and starts it more than once on the same data.
+A `Trial` is of our server alone: it starts it more than once on the same data, or looks at the
+same data in more than one way.
 """
 
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from loadtest.client import (
 from loadtest.errors import RunFailedError
 from loadtest.memory import MB, cpu_seconds, resident_bytes, watch_memory
 from loadtest.peers import Server
+from loadtest.targets import OURS
 from loadtest.wrk import Load, WrkResult, run_wrk
 
 STREAMS = 64
@@ -62,6 +64,8 @@ class Sample:
 
 
 Launch = Callable[[], AbstractContextManager[Server]]
+Sides = Mapping[str, Sequence[Sample]]
+"""The rounds of those who are compared; most trials have `OURS` only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ class Contest:
 class Trial:
     name: str
     label: str
-    run: Callable[[Launch], Sample]
+    run: Callable[[Launch, Plan], Sides]
     in_quick: bool = True
     needs_wrk: bool = False
 
@@ -178,7 +182,7 @@ def _with_cpu(
     return Sample(figures, server_cpu_s / took_s, result["client_cpu_s"] / took_s)
 
 
-def try_idle(launch: Launch) -> Sample:
+def try_idle(launch: Launch, plan: Plan) -> Sides:
     """Resident size with many streams, as made and as found after a restart: the larger."""
     paths = [f"idle/{number // 1000}/{number}" for number in range(IDLE_STREAMS)]
     with launch() as server:
@@ -192,10 +196,11 @@ def try_idle(launch: Launch) -> Sample:
         ready_s = server.ready_s + time.perf_counter() - start
         found = resident_bytes(server.pid)
     figures = {"resident": max(made, found) / MB, "ready": ready_s}
-    return Sample({**figures, "made": made / MB, "found": found / MB, "create_s": create_s})
+    more = {"made": made / MB, "found": found / MB, "create_s": create_s}
+    return {OURS: [Sample({**figures, **more})]}
 
 
-def try_bigread(launch: Launch) -> Sample:
+def try_bigread(launch: Launch, plan: Plan) -> Sides:
     """How far the resident size rises above that of a fresh start while one reader reads all."""
     piece = bytes(range(250)) * (BIG_PIECE_BYTES // 250)
     with launch() as server:
@@ -206,7 +211,8 @@ def try_bigread(launch: Launch) -> Sample:
             total = str(BIG_PIECES * BIG_PIECE_BYTES)
             result = run_client("crowd", server.port, "big", "1", total)
     figures = {"growth": (peak.highest - peak.start) / MB}
-    return Sample({**figures, "start": peak.start / MB, "read_s": result["last_byte_s"]})
+    more = {"start": peak.start / MB, "read_s": result["last_byte_s"]}
+    return {OURS: [Sample({**figures, **more})]}
 
 
 SCENARIOS: tuple[Contest | Trial, ...] = (

@@ -1,16 +1,19 @@
-"""The two comparisons that `bench` makes: of the origin, and of the gateway in front of it."""
+"""The comparisons that `bench` makes: of the origin, of the gateway in front of it, and of the two
+ways to the state of a State stream."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from loadtest.gateway_scenarios import GATEWAY_SCENARIOS, TOKENS
 from loadtest.peers import PEERS, Server, ensure_peer, run_process, run_server
 from loadtest.proxies import PROXIES, Stage, ensure_proxy, run_proxy, start_origin
-from loadtest.report import GATEWAY_BOARD, ORIGIN_BOARD, Board
+from loadtest.report import GATEWAY_BOARD, ORIGIN_BOARD, STATE_BOARD, Board
 from loadtest.scenarios import SCENARIOS, Contest, Trial
+from loadtest.state_scenarios import STATE_SCENARIOS
+from loadtest.targets import OURS
 from loadtest.tokens import write_tokens
 
 LaunchPeer = Callable[[str], AbstractContextManager[Server]]
@@ -47,6 +50,21 @@ def _launch_proxy(scratch: Path, stage: Stage, peer: str) -> AbstractContextMana
     return run_proxy(peer, own, scratch / f"{peer}.log")
 
 
+@contextmanager
+def open_state_stage(scratch: Path) -> Iterator[LaunchPeer]:
+    """The gateway in front of an origin that keeps its data on the disk."""
+    tokens, data_dir = write_tokens(scratch, 1), scratch / "origin"
+    with run_server(PEERS[OURS], data_dir, scratch / "origin.log") as origin:
+        stage = Stage(scratch, origin.port, tokens)
+
+        @contextmanager
+        def launch(peer: str) -> Iterator[Server]:
+            with _launch_proxy(scratch, stage, peer) as server:
+                yield replace(server, data_dir=data_dir)
+
+        yield launch
+
+
 ORIGIN_SUITE = Suite(
     "origin",
     "weir origin (file-durable) beside @durable-streams/server 0.3.7 with its defaults.",
@@ -66,4 +84,14 @@ GATEWAY_SUITE = Suite(
     ensure_proxy,
     open_gateway_stage,
 )
-SUITES = (ORIGIN_SUITE, GATEWAY_SUITE)
+STATE_SUITE = Suite(
+    "state",
+    "The way to the state of a State stream on weir origin (file-durable): bootstrap after `weir"
+    " compact`, beside a full replay before it.",
+    (OURS,),
+    STATE_SCENARIOS,
+    STATE_BOARD,
+    ensure_peer,
+    open_state_stage,
+)
+SUITES = (ORIGIN_SUITE, GATEWAY_SUITE, STATE_SUITE)

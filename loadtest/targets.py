@@ -14,6 +14,7 @@ from loadtest.metrics import median
 OURS, FILE, MEMORY = "ours", "node-file", "node-memory"
 NGINX, VARNISH, ENVOY, PLAIN_ENVOY = "nginx", "varnish", "envoy", "envoy-plain"
 NODE, NCHAN = "node", "nchan"
+REPLAY = "replay"
 NOISE = 0.05
 
 
@@ -91,6 +92,14 @@ MEASURES = (
     Measure("miss", "added p50", "ms", Better.LESS),
     Measure("miss", "p99", "ms", Better.LESS),
     Measure("readers", "resident", "KiB", Better.LESS),
+    Measure("compacted", "materialised", "ms", Better.LESS),
+    Measure("compacted", "bytes only", "ms", Better.LESS),
+    Measure("compacted", "received", "kB", Better.LESS),
+    Measure("compacted", "gateway, materialised", "ms", Better.LESS),
+    Measure("compacted", "gateway, bytes only", "ms", Better.LESS),
+    Measure("compacted", "disk", "MB", Better.LESS),
+    Measure("compacted", "without journal", "MB", Better.LESS),
+    Measure("compacted", "weir compact", "s", Better.LESS),
 )
 
 TARGETS = (
@@ -117,6 +126,10 @@ TARGETS = (
     Target("fanout", "messages", Bound.AT_LEAST, 1.0, NCHAN),
     Target("miss", "added p50", Bound.BELOW_LIMIT, 1.0),
     Target("readers", "resident", Bound.BELOW_LIMIT, 40.0),
+    Target("compacted", "materialised", Bound.AT_LEAST, 50.0, REPLAY),
+    Target("compacted", "bytes only", Bound.AT_LEAST, 50.0, REPLAY),
+    Target("compacted", "received", Bound.AT_LEAST, 100.0, REPLAY),
+    Target("compacted", "gateway, materialised", Bound.AT_LEAST, 50.0, REPLAY),
 )
 
 

@@ -1,13 +1,22 @@
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from loadtest.errors import RunFailedError
 from loadtest.peers import Server
-from loadtest.runner import Results, take_turns, turn_order
-from loadtest.scenarios import Contest, Plan, Sample
+from loadtest.runner import Results, run_trial, take_turns, turn_order
+from loadtest.scenarios import Contest, Launch, Plan, Sample, Sides, Trial
+from loadtest.suites import STATE_SUITE, LaunchPeer
 
 NOBODY = 2**22 + 1  # above the largest process id: always idle
 PEERS = {"a": Server(NOBODY, 1, 0.0), "b": Server(NOBODY, 2, 0.0)}
+
+
+@contextmanager
+def open_stage(scratch: Path) -> Iterator[LaunchPeer]:
+    yield lambda peer: nullcontext(PEERS["a"])
 
 
 def test_every_peer_comes_first_in_turn() -> None:
@@ -38,6 +47,32 @@ def test_figures_are_kept_by_round_and_failures_apart(tmp_path: Path) -> None:
     assert results.failures == ["read64, a, round 2: not today"]
     kinds = [json.loads(line)["kind"] for line in out.read_text().splitlines()]
     assert kinds == ["sample", "sample", "sample", "failure"]
+
+
+def test_a_trial_keeps_the_rounds_of_each_side(tmp_path: Path) -> None:
+    def run(launch: Launch, plan: Plan) -> Sides:
+        with launch() as server:
+            size = float(server.port + plan.rounds)
+        return {"before": [Sample({"size": 9.0})], "after": [Sample({"size": size})] * 2}
+
+    results = Results(None)
+    suite = replace(STATE_SUITE, open_stage=open_stage)
+    run_trial(Trial("t", "", run), suite, Plan(rounds=2), tmp_path, results)
+    assert results.figures == {
+        ("t", "size", "before"): {1: 9.0},
+        ("t", "size", "after"): {1: 3.0, 2: 3.0},
+    }
+    assert results.failures == []
+
+
+def test_a_trial_that_breaks_is_a_failure(tmp_path: Path) -> None:
+    def run(launch: Launch, plan: Plan) -> Sides:
+        raise RunFailedError("not today")
+
+    results = Results(None)
+    suite = replace(STATE_SUITE, open_stage=open_stage)
+    run_trial(Trial("t", "", run), suite, Plan(), tmp_path, results)
+    assert results.failures == ["t, ours, round 0: not today"]
 
 
 def test_a_busy_client_is_noted() -> None:

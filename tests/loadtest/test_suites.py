@@ -10,9 +10,10 @@ from loadtest.suites import GATEWAY_SUITE, ORIGIN_SUITE, SUITES
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        ([], ["origin", "gateway"]),
+        ([], ["origin", "gateway", "state"]),
         (["--suite", "gateway"], ["gateway"]),
         (["--only", "polls"], ["gateway"]),
+        (["--only", "compacted"], ["state"]),
         (["--only", "read64", "--only", "miss"], ["origin", "gateway"]),
     ],
 )
