@@ -39,11 +39,11 @@ bench: setup  ## Compare origin and gateway with others like them on this machin
 # Versions stay as they are where they still fit; make lock ARGS=--upgrade takes the newest.
 # The last line drops the addresses that npm notes down in spite of .npmrc.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --no-emit-index-url --no-build pyproject.toml $(ARGS)
+	--no-header --no-annotate --no-emit-index-url pyproject.toml $(ARGS)
 lock: setup  ## Write the lock files anew from pyproject.toml and package.json (needs npm)
 	$(PIP) uv
 	$(COMPILE) --group build --output-file requirements.lock
-	$(COMPILE) --group build --group dev --constraint requirements.lock \
+	$(COMPILE) --group build --group dev --extra spark --constraint requirements.lock \
 		--output-file requirements-dev.lock
 	for folder in $(NODE_FOLDERS); do \
 		(cd $$folder && npm install --package-lock-only --ignore-scripts) || exit 1; done
