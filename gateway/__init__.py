@@ -3,9 +3,9 @@
 The way of a request:
 
 door       every request: limits, path, token, scope, rate; then one of the next three
-chunks     catch-up reads: first level, second level, origin
+chunks     catch-up reads, snapshots, bootstraps: first level, second level, origin
 hubs       live reads: each reader to its stream's hub, which has one upstream tail
-passes     writes and whatever else goes to the origin as it is
+passes     writes, buckets and whatever else goes to the origin as it is
 answers    the way out: responses as bytes, log lines, counters
 handlers   requests that aiohttp had to parse, to the same door
 calls      one request on its way
@@ -14,7 +14,7 @@ What they stand on:
 
 rules      pure decisions: routes, scopes, credentials, claims, freshness, headers both ways
 tokens     JWTs to principals; jwks keeps the keys, devkeys makes some
-entries    a stored chunk and its forms; store keeps them, flights fetch them, streams knows more
+entries    a stored answer and its forms; store keeps them, flights fetch them, streams knows more
 readers    a waiting long-poll, an event stream
 upstream   the client to the origin; breaker decides when to leave it alone
 shared     Redis: second level, revoked tokens; redislink is the connection, notices the purges

@@ -184,9 +184,7 @@ class Answers:
         """The line of a request that is done."""
         if call.on_finish is not None:
             call.on_finish()
-        mode, offset = call.route.mode, ""
-        if call.route.read is not None:
-            offset = call.route.read.offset
+        mode = call.route.mode
         taken = finished - call.started
         self._metrics.count_request(mode, call.verdict, status)
         self._metrics.observe(mode, taken)
@@ -204,7 +202,7 @@ class Answers:
                 method=call.head.method,
                 stream=call.stream,
                 mode=mode,
-                offset=offset,
+                offset=call.route.offset,
                 status=status,
                 verdict=call.verdict,
                 bytes_sent=sent,

@@ -111,7 +111,7 @@ class Gateway:
         )
         self._notices = self._open_notices()
         self._hook = PurgeHook(config.cdn)
-        passes = Passes(
+        self._passes = Passes(
             config,
             self.upstream,
             self.chunks,
@@ -122,6 +122,7 @@ class Gateway:
             answers,
         )
         self.chunks.replaced = self._forget
+        self.chunks.trimmed = self._trim
         self.hubs.gone = self.chunks.lost
         self.chunks.followed_to = self.hubs.followed_to
         self._tokens = self._make_tokens()
@@ -130,14 +131,16 @@ class Gateway:
             self._tokens,
             self.chunks,
             self.hubs,
-            passes,
+            self._passes,
             answers,
             self.metrics,
             id_prefix=f"{secrets.token_hex(4)}-",
         )
         stamp = Stamp(config.http)
-        handlers = Handlers(config.gateway, self._door)
-        self._server = FrontServer(handlers.handle, self._door, config.gateway, Refusals(stamp))
+        self._handlers = Handlers(config.gateway, self._door)
+        self._server = FrontServer(
+            self._handlers.handle, self._door, config.gateway, Refusals(stamp)
+        )
         self._register()
 
     def _make_tokens(self) -> Tokens | None:
@@ -193,13 +196,18 @@ class Gateway:
         self.chunks.purge(stream)
         self.hubs.end_stream(stream)
 
+    def _trim(self, stream: str, earliest: str) -> None:
+        """A snapshot stands for what was before `earliest`."""
+        self.chunks.trim(stream, earliest)
+        self.hubs.trim_stream(stream, earliest)
+
     def _on_gap(self) -> None:
         """Notices may have been missed: whatever is stored could be of a stream that is no more."""
         self.chunks.purge_all()
         self.hubs.clear_windows()
 
     def _on_notice(self, notice: Notice) -> None:
-        self._forget(notice.stream)
+        self._passes.act(notice)
 
     def _register(self) -> None:
         metrics, chunks, hubs, upstream = self.metrics, self.chunks, self.hubs, self.upstream

@@ -74,7 +74,7 @@ def cdn_headers(config: CdnConfig, stream: str, cacheable: bool) -> Headers:
 def fill_url(template: str, stream: str) -> str:
     """Fill in {tag} and {path}. A path in the query is a value there, so it is encoded again."""
     address, mark, query = template.partition("?")
-    path, tag = _path_of(stream), stream_tag(stream)
+    path, tag = stream_url(stream), stream_tag(stream)
     address = address.replace("{path}", path).replace("{tag}", quote(tag, safe=""))
     query = query.replace("{path}", quote(path, safe="")).replace("{tag}", quote(tag, safe=""))
     return address + mark + query
@@ -82,11 +82,7 @@ def fill_url(template: str, stream: str) -> str:
 
 def fill_text(template: str, stream: str) -> str:
     """Neither tag nor path can hold a quote, a backslash or a line end: fit for JSON, headers."""
-    return template.replace("{path}", _path_of(stream)).replace("{tag}", stream_tag(stream))
-
-
-def _path_of(stream: str) -> str:
-    return quote(stream, safe="/") if stream.startswith("/") else stream_url(stream)
+    return template.replace("{path}", stream_url(stream)).replace("{tag}", stream_tag(stream))
 
 
 class PurgeHook:

@@ -1,7 +1,9 @@
 """Catch-up reads: from the first level, the second, or the origin, by shared flights.
 
 Whoever needs the bytes at an offset asks here: plain GETs, SSE readers that replay, long-polls that
-turn out to be behind. What may be kept, and how long, is judged in `rules.freshness`.
+turn out to be behind. Snapshots and bootstraps are asked for in the same way; instead of an offset
+they have the names of `rules.routes`. What may be kept, and how long, is judged in
+`rules.freshness`.
 """
 
 import time
@@ -16,12 +18,12 @@ from gateway.flights import Flight, Flights
 from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Expiry, Policy, Times, judge
-from gateway.rules.routes import catch_up_target
+from gateway.rules.routes import BOOTSTRAP, is_replaced, part_target
 from gateway.shared import SharedStore
 from gateway.store import Store
 from gateway.streams import News, Streams
 from gateway.tasks import Tasks
-from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from gateway.upstream import TooLarge, Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from protocol.offsets import NOW, START
 from protocol.paths import stream_url
 from protocol.replies import Reply
@@ -95,7 +97,9 @@ class Chunks:
         self._tasks = Tasks()
         self._asking_expiry: set[str] = set()
         self._distrusted: set[str] = set()  # whose old chunks may still be in the second level
-        self.replaced: Callable[[str], None] = lambda stream: None  # who else must be told
+        # Who else must be told that a stream is another one, or begins later.
+        self.replaced: Callable[[str], None] = lambda stream: None
+        self.trimmed: Callable[[str, str], None] = self.trim
         self.followed_to: Callable[[str], str | None] = lambda stream: None  # by a hub, if at all
 
     @property
@@ -111,6 +115,8 @@ class Chunks:
 
     async def get(self, stream: str, path: str, offset: str, asker: Asker) -> Got:
         """Raises UpstreamError; TooLarge for what must be streamed past the cache."""
+        if offset == BOOTSTRAP and self._streams.get(stream).large_bootstrap:
+            raise TooLarge
         entry = self._store.get(stream, offset)
         now = self._clock()
         if entry is not None and entry.immutable and now < entry.stale_until:
@@ -150,6 +156,20 @@ class Chunks:
         self._flights.detach(stream)
         self._store.purge(stream)
         self._streams.forget(stream)
+
+    def trim(self, stream: str, earliest: str) -> None:
+        """A snapshot was published at `earliest`: what it replaces is not served again. The rest,
+        and whoever waits at the tail, go on as if nothing had happened."""
+        self._flights.detach(stream, lambda part: is_replaced(part, earliest))
+        self._store.drop_some(stream, lambda part: is_replaced(part, earliest))
+        self._streams.learn_earliest(stream, earliest)
+        self._streams.get(stream).large_bootstrap = False
+
+    def learn_earliest(self, stream: str, earliest: str) -> None:
+        """The origin says where the stream begins. If that is news, we missed a snapshot."""
+        if self._streams.learn_earliest(stream, earliest):
+            self.distrust(stream)
+            self.trimmed(stream, earliest)
 
     def lost(self, stream: str) -> None:
         """The origin says that the stream is gone or another one, and nobody has purged it."""
@@ -226,7 +246,7 @@ class Chunks:
         return answer
 
     def _may_be_shared(self, stream: str, offset: str) -> bool:
-        return offset != NOW and stream not in self._distrusted
+        return offset not in (NOW, BOOTSTRAP) and stream not in self._distrusted
 
     def _may_stand_in(self, kept: Entry) -> bool:
         """For an origin in trouble (RFC 5861 4)."""
@@ -244,12 +264,18 @@ class Chunks:
         headers = upstream_headers({}, request_id=asker.request_id, token=asker.token)
         if kept is not None and kept.origin_etag:
             headers["if-none-match"] = kept.origin_etag
-        request = UpstreamRequest("GET", catch_up_target(path, offset), headers)
+        request = UpstreamRequest("GET", part_target(path, offset), headers)
         started = time.monotonic()
         self._streams.get(stream).touched_at = self._clock()
-        response = await self._upstream.fetch(
-            request, max_bytes=self._config.max_object_bytes, on_departure=flight.depart
-        )
+        try:
+            response = await self._upstream.fetch(
+                request, max_bytes=self._config.max_object_bytes, on_departure=flight.depart
+            )
+        except TooLarge:
+            # The next one need not find out; but a snapshot may have made it smaller meanwhile.
+            if offset == BOOTSTRAP and not flight.detached:
+                self._streams.get(stream).large_bootstrap = True
+            raise
         took = time.monotonic() - started
         if response.status == 304 and kept is not None:
             answer = self._renew(flight, kept, response, took)
@@ -265,22 +291,32 @@ class Chunks:
         return answer
 
     def _refuse(self, flight: Flight[Answer], response: UpstreamResponse, took: float) -> Answer:
-        stream, offset = flight.key
         if response.status in (404, 410) and not flight.detached:  # else it is old news
-            if response.status == 404 or offset in (START, NOW):
-                self.lost(stream)
-            else:  # perhaps of the offset alone (DS 5.6): a hub finds out for itself
-                self.doubt(stream)
+            self._miss(*flight.key, response)
+        stream = flight.key[0]
         told = tuple(response.headers.items())
         headers = passed_headers(response.status, told, public=self._is_public(stream))
         reply = Reply(response.status, headers, response.body)
         return Answer(reply, "miss", response.status, upstream_s=took)
 
+    def _miss(self, stream: str, offset: str, response: UpstreamResponse) -> None:
+        """What is not there: the stream, the offset, or a part that it need not have?"""
+        earliest = response.headers.get("stream-earliest-offset")
+        if response.status == 410 and earliest is not None:
+            self._store.drop(stream, offset)
+            self.learn_earliest(stream, earliest)
+        elif offset.startswith("/"):
+            self._store.drop(stream, offset)
+        elif response.status == 404 or offset in (START, NOW):
+            self.lost(stream)
+        else:  # perhaps of the offset alone (DS 5.6): a hub finds out for itself
+            self.doubt(stream)
+
     def _take(self, flight: Flight[Answer], response: UpstreamResponse, took: float) -> Answer:
         stream, offset = flight.key
         headers = response.headers
         news = self._learn(flight, incarnation_of(headers.get("etag", "")))
-        policy = self._judge(stream, headers)
+        policy = self._judge(stream, offset, headers)
         entry = make_entry(
             stream,
             offset,
@@ -326,7 +362,7 @@ class Chunks:
         if (up_to_date, closed) != (kept.up_to_date, kept.closed):
             kept.up_to_date, kept.closed = up_to_date, closed
             kept.forms.clear()
-        policy = self._judge(kept.stream, headers, kept)
+        policy = self._judge(kept.stream, kept.offset, headers, kept)
         now = self._clock()
         kept.immutable = policy.immutable
         kept.stored_at = now
@@ -351,11 +387,15 @@ class Chunks:
             self._streams.learn_incarnation(stream, incarnation, flight.departure)
         return news
 
-    def _judge(self, stream: str, headers: Mapping[str, str], kept: Entry | None = None) -> Policy:
+    def _judge(
+        self, stream: str, offset: str, headers: Mapping[str, str], kept: Entry | None = None
+    ) -> Policy:
         up_to_date = is_true(headers, "stream-up-to-date")
         closed = is_true(headers, "stream-closed")
         if kept is not None:
             up_to_date, closed = kept.up_to_date, kept.closed
+        if offset == BOOTSTRAP:  # another one after the next snapshot, even of a closed stream
+            up_to_date, closed = True, False
         expiry = self._streams.get(stream).expiry
         return judge(
             headers, up_to_date=up_to_date, closed=closed, expiry=expiry, times=self._times
@@ -398,6 +438,7 @@ class _Packed(msgspec.Struct, array_like=True):
     fresh_until: float
     stale_until: float
     error_until: float
+    snapshot_offset: str = ""
 
 
 _encode = msgspec.msgpack.Encoder().encode

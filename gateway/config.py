@@ -46,6 +46,7 @@ class ServingConfig:
     sse_heartbeat_secs: float = 15.0
     max_reader_backlog_bytes: int = 1 * MIB
     max_body_bytes: int = 16 * MIB
+    max_snapshot_bytes: int = 64 * MIB  # of a snapshot that is published
     max_header_bytes: int = 16 * KIB
     max_path_bytes: int = KIB
     max_connections: int = 50_000
@@ -131,7 +132,7 @@ class AuthConfig:
         for key in ("cookie", "query_parameter"):
             ok = re.fullmatch(r"[A-Za-z0-9_-]{0,64}", getattr(self, key))
             check(bool(ok), key, "may hold letters, digits, hyphens and underscores")
-        reserved = ("offset", "live", "cursor")
+        reserved = ("offset", "live", "cursor", "max_bytes", "prefix", "after", "limit")
         check(self.query_parameter not in reserved, "query_parameter", "is taken by the protocol")
 
 

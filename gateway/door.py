@@ -24,17 +24,17 @@ from gateway.hubs import Hubs
 from gateway.limits import RateLimits
 from gateway.metrics import Metrics
 from gateway.passes import Passes
-from gateway.rules.access import ANYONE, Action, Principal, Scopes
+from gateway.rules.access import ANYONE, Action, Principal, Scopes, listing_name
 from gateway.rules.challenges import AuthError, missing_scope, missing_token
 from gateway.rules.credentials import Found, find_token
-from gateway.rules.routes import Route, parse_route
+from gateway.rules.routes import PREFIXES, Route, parse_route
 from gateway.tasks import Tasks
 from gateway.tokens import Remembered, Tokens
 from gateway.upstream import TooLarge, UpstreamError
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.names import STREAM_PREFIX
-from protocol.paths import stream_name, stream_url
+from protocol.paths import Kind, parse_path, stream_url
 from protocol.replies import NO_STORE, Reply, problem
 from protocol.requests import is_true
 from wire.front import Exchange
@@ -58,6 +58,16 @@ def _is_open(head: Head) -> bool:
     if head.method == "POST":
         return _OWN_TOKEN.fullmatch(head.path) is not None
     return head.path == _PUBLIC and head.method in ("GET", "HEAD")
+
+
+def _check_scope(scopes: Scopes, route: Route) -> None:
+    """Raises ProtocolError. What belongs to a stream needs the rights to the stream."""
+    action, name = cast(Action, route.action), route.stream
+    if route.lists:
+        if not scopes.allows_listing(name):
+            raise missing_scope("read", listing_name(name))
+    elif not scopes.allows(action, name):
+        raise missing_scope(action, name)
 
 
 def _bearer(head: Head) -> str | None:
@@ -122,7 +132,7 @@ class Door:
         auth = config.auth
         self._plain_tokens_only = not auth.cookie and not auth.query_parameter
         self.ready = False
-        hubs.too_large = lambda call: self._spawn(call, passes.stream(call))
+        hubs.too_large = lambda call, offset: self._spawn(call, passes.stream(call, offset))
 
     # -- the fast path (see wire.front) --------------------------------------------------------
 
@@ -183,9 +193,9 @@ class Door:
             route = parse_route("GET", target.path, target.query, self._serving.max_path_bytes)
         except ProtocolError:
             return Place(None)
-        if route is None or route.read is None or route.mode != "catch-up":
+        if route is None or not route.cacheable or route.mode != "catch-up":
             return Place(None)
-        return Place(route, route.read.offset)
+        return Place(route, route.part)
 
     def _caller(self, headers: dict[str, str]) -> "Caller":
         given = headers.get("x-request-id", "")
@@ -206,16 +216,34 @@ class Door:
             return True
         return self._tokens.known(_bearer(head) or "", time.time()) is not None
 
+    def max_body_bytes(self, head: Head) -> int:
+        """Only a snapshot may be larger than an append."""
+        is_large = self._publishes(head) is not None
+        return self._serving.max_snapshot_bytes if is_large else self._serving.max_body_bytes
+
     async def screen(self, head: Head, *, repeated: bool) -> None:
-        """Before a body is taken in: refuse whoever is nobody. Raises ProtocolError."""
-        if not head.path.startswith(STREAM_PREFIX):
+        """Before a body is taken in: refuse whoever is nobody, and a snapshot by someone who may
+        not publish it. Raises ProtocolError."""
+        if not head.path.startswith(PREFIXES):
             raise ProtocolError(404, "not-found", "There is nothing at this path.")
         if self._tokens is None or _is_open(head):
             return
         found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
         if found.token is None:
             raise missing_token()
-        await self._tokens.verify(found.token, time.time())
+        principal = await self._tokens.verify(found.token, time.time())
+        published = self._publishes(head)
+        if published is not None:
+            _check_scope(principal.scopes, published)
+
+    def _publishes(self, head: Head) -> Route | None:
+        if head.method != "PUT":
+            return None
+        try:
+            route = parse_route("PUT", head.path, "", self._serving.max_path_bytes)
+        except ProtocolError:
+            return None  # it is refused when it has come
+        return route if route is not None and route.mode == "publish" else None
 
     def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
         self.begin(self.call(head, body, exchange))
@@ -250,7 +278,7 @@ class Door:
 
     def _begin(self, call: Call) -> None:
         head = call.head
-        if not head.path.startswith(STREAM_PREFIX):
+        if not head.path.startswith(PREFIXES):
             self._answers.send_reply(call, self._service_page(call))
             return
         if head.method == "OPTIONS":
@@ -290,14 +318,17 @@ class Door:
         if wait:
             seconds = (("Retry-After", str(max(1, int(wait + 0.999)))),)
             raise ProtocolError(429, "too-many-requests", "Slow down.", seconds)
+        if call.route.cacheable:
+            self._read_stored(call)
+            return
         match call.route.mode:
-            case "catch-up":
-                self._catch_up(call)
             case "long-poll":
                 self._hubs.long_poll(call)
             case "sse":
                 self._hubs.sse(call)
-            case "head" | "now" | "other":
+            case "other":
+                self._spawn(call, self._passes.look(call))
+            case _ if call.head.method in ("GET", "HEAD"):
                 self._spawn(call, self._passes.look(call))
             case _:
                 self._spawn(call, self._passes.write(call), carry_through=True)
@@ -307,9 +338,7 @@ class Door:
         if _is_open(call.head):
             call.token = _bearer(call.head) if call.head.method == "POST" else None
             return
-        action = cast(Action, route.action)
-        if not scopes.allows(action, route.stream):
-            raise missing_scope(action, route.stream)
+        _check_scope(scopes, route)
         source = call.head.headers.get("stream-forked-from")
         if route.mode == "create" and source is not None:
             name = self._fork_source(source)
@@ -319,11 +348,11 @@ class Door:
 
     def _fork_source(self, source: str) -> str:
         """A fork copies its source: only who may read that may make one (DS 4.2)."""
-        if not source.startswith(STREAM_PREFIX):
-            raise ProtocolError(
-                400, "invalid-fork-source", f"Stream-Forked-From is a path under {STREAM_PREFIX}."
-            )
-        return stream_name(source[len(STREAM_PREFIX) :], self._serving.max_path_bytes)
+        place = parse_path(source, self._serving.max_path_bytes)
+        if place is None or place.kind is not Kind.STREAM:
+            text = "Stream-Forked-From is a stream's path."
+            raise ProtocolError(400, "invalid-fork-source", text)
+        return place.name
 
     @staticmethod
     def _with_mode(route: Route, call: Call) -> Route:
@@ -332,10 +361,10 @@ class Door:
                 return replace(route, mode="close")
         return route
 
-    # -- catch-up reads ------------------------------------------------------------------------
+    # -- chunks, snapshots, bootstraps ---------------------------------------------------------
 
-    def _catch_up(self, call: Call) -> None:
-        entry = self._chunks.fresh(call.stream, call.read.offset)
+    def _read_stored(self, call: Call) -> None:
+        entry = self._chunks.fresh(call.stream, call.route.part)
         if entry is not None:
             form = self._ready_form(entry, call.head.headers.get("accept-encoding"))
             if form is not None:
@@ -346,7 +375,7 @@ class Door:
 
     async def _read(self, call: Call) -> None:
         try:
-            got = await self._chunks.get(call.stream, call.route.path, call.read.offset, call.asker)
+            got = await self._chunks.get(call.stream, call.route.path, call.route.part, call.asker)
         except TooLarge:
             await self._passes.stream(call)
             return

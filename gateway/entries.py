@@ -1,4 +1,5 @@
-"""A stored chunk: what the origin said, and the forms in which it is sent, each made once.
+"""A stored part of a stream: what the origin said, and the forms in which it is sent, each made
+once. Mostly a chunk, else a snapshot or a bootstrap (`rules.routes` says how parts are named).
 
 A form is one content encoding. Its head is kept without Age, Date and request id; the first two
 change once a second, so the bytes up to the request id are kept for that second as well.
@@ -42,7 +43,7 @@ class Kept:
 @dataclass(slots=True)
 class Entry:
     stream: str
-    offset: str
+    offset: str  # or another name of a part
     content_type: str
     next_offset: str
     up_to_date: bool
@@ -57,6 +58,7 @@ class Entry:
     error_until: float
     public: bool = False
     no_store: bool = False  # the origin's word for live answers
+    snapshot_offset: str = ""  # of a snapshot or bootstrap; `-1` for a bootstrap without one
     kept: Kept | None = field(default=None, repr=False)  # while it is in the store
     forms: dict[str, Form] = field(default_factory=dict)
     _event: bytes | None = None
@@ -91,11 +93,16 @@ class Entry:
         return found
 
     def etag_of(self, encoding: str) -> str:
-        """Ours, from the content: origins reuse theirs across incarnations, ranges and forms."""
+        """Ours, from the content: origins reuse theirs across incarnations, ranges and forms. But
+        our origin's tags of snapshots and bootstraps hold everywhere: with HEAD, for bodies that
+        are too large to be kept, at gateways whose bootstrap has another boundary.
+        """
         suffix = f"-{encoding}" if encoding else ""
         identity = self.forms.get("")
         if identity is not None:
             return f'{identity.etag[:-1]}{suffix}"'
+        if self.offset.startswith("/") and self.incarnation:
+            return f'{self.origin_etag[:-1]}{suffix}"'
         digest = blake2b(self.body, digest_size=16)
         facts = (self.incarnation, self.origin_etag, self.content_type, self.offset)
         flags = (self.next_offset, str(self.up_to_date), str(self.closed))
@@ -140,6 +147,7 @@ def make_entry(
         fresh_until + policy.stale_error_s,
         public,
         no_store="no-store" in headers.get("cache-control", ""),
+        snapshot_offset=headers.get("stream-snapshot-offset", "") if offset.startswith("/") else "",
     )
 
 

@@ -7,8 +7,8 @@ next flight, which leaves when this one has landed. So nobody is answered from b
 question, and one request at a time is out for a key, whatever the crowd.
 
 A flight belongs to nobody: it is a task of its own, cancelled only when its last rider has left.
-`detach` takes the flights of a stream off the board: riders get their results, newcomers do not,
-and the result is told not to be kept (`Flight.detached`).
+`detach` takes flights of a stream off the board: riders get their results, newcomers do not, and
+the result is told not to be kept (`Flight.detached`).
 """
 
 import asyncio
@@ -74,8 +74,8 @@ class Flights(Generic[Result]):
                 self.collapsed += not leads
                 return result, flight, leads
 
-    def detach(self, stream: str) -> None:
-        for key in [key for key in self._open if key[0] == stream]:
+    def detach(self, stream: str, which: Callable[[str], bool] = lambda asked: True) -> None:
+        for key in [key for key in self._open if key[0] == stream and which(key[1])]:
             self._open.pop(key).detached = True
 
     def detach_all(self) -> None:

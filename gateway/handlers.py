@@ -5,7 +5,8 @@ aiohttp gets a response object that stands for bytes which are out already.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import cast
 
 from aiohttp import HttpVersion11, web
@@ -14,27 +15,39 @@ from aiohttp.abc import AbstractStreamWriter
 from gateway.config import ServingConfig
 from gateway.door import Door
 from protocol.errors import ProtocolError
+from protocol.replies import RETRY_AFTER
 from wire.front import Front
 from wire.heads import make_head
 from wire.requests import check_body, read_body, unique_headers
+
+LARGE_BODIES = 8  # at a time: what may be larger than an append is held in memory as well
 
 
 class Handlers:
     def __init__(self, serving: ServingConfig, door: Door) -> None:
         self._serving = serving
         self._door = door
+        self._large = 0
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        with ExitStack() as held:
+            return await self._handle(request, held)
+
+    async def _handle(self, request: web.BaseRequest, held: ExitStack) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
         exchange = HandlerExchange(request)
         try:
             headers = unique_headers(request)
             repeated = len(request.headers.getall("Authorization", ())) > 1
+            most = None
             if request.body_exists:
-                check_body(request, headers, self._serving)
                 head = make_head(request.method, path, query, headers, 0)
+                most = self._door.max_body_bytes(head)
+                check_body(request, headers, self._serving, max_bytes=most)
                 await self._door.screen(head, repeated=repeated)
-            body = await read_body(request, headers, self._serving)
+                if (request.content_length or most) > self._serving.max_body_bytes:
+                    held.enter_context(self._room_for_large())
+            body = await read_body(request, headers, self._serving, max_bytes=most)
         except ProtocolError as error:
             return self._refuse(request, exchange, error)
         head = make_head(request.method, path, query, headers, len(body))
@@ -50,6 +63,18 @@ class Handlers:
         finally:
             exchange.left()
         return Written(keep_alive=goes_on)
+
+    @contextmanager
+    def _room_for_large(self) -> Iterator[None]:
+        """Until its answer is out. Nobody waits for room, or slow uploads would block everyone."""
+        if self._large >= LARGE_BODIES:
+            text = "Too many large bodies are on their way."
+            raise ProtocolError(503, "too-many-uploads", text, RETRY_AFTER)
+        self._large += 1
+        try:
+            yield
+        finally:
+            self._large -= 1
 
     def _refuse(
         self, request: web.BaseRequest, exchange: "HandlerExchange", error: ProtocolError

@@ -25,7 +25,7 @@ from gateway.readers import SseReader, Waiting
 from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Policy
-from gateway.rules.routes import long_poll_target
+from gateway.rules.routes import is_replaced, long_poll_target
 from gateway.upstream import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from protocol import replies
 from protocol.cursors import next_cursor
@@ -209,6 +209,10 @@ class Hub:
             self._nothing_new(next_offset or self.position, closed)
             if self.is_wanted and time.monotonic() - self._asked_at < FIRST_PAUSE_SECS:
                 await asyncio.sleep(FIRST_PAUSE_SECS)  # an origin that does not wait
+        elif response.status == 410 and "stream-earliest-offset" in headers:
+            self._refuse_waiting(_as_reply(response), "upstream-refused", at=self.position)
+            self._leave_place("trimmed")
+            self._hubs.begins_at(self.stream, headers["stream-earliest-offset"])
         elif response.status in (404, 410):
             self.end_all(_as_reply(response), "not-found", "deleted")
             self._hubs.gone(self.stream)
@@ -220,14 +224,13 @@ class Hub:
         """What comes next is too large to be kept: each who waits for it gets it by himself."""
         for waiting in [w for w in self.waiting if w.offset == self.position]:
             del self.waiting[waiting]
-            waiting.release()
-            self._hubs.too_large(waiting.call)
+            waiting.pass_by()
         self._leave_place()
 
-    def _leave_place(self) -> None:
+    def _leave_place(self, reason: str = "upstream-error") -> None:
         """Nothing is to be had where we stand; who stands elsewhere begins anew."""
         for reader in [r for r in self.readers if r.offset == self.position]:
-            reader.end("upstream-error")
+            reader.end(reason)
         self.end()
         self._call_stragglers(everyone=True)
 
@@ -333,9 +336,17 @@ class Hub:
     def _keep(self, entry: Entry) -> None:
         if entry.is_empty:
             return
+        earliest = self._hubs.streams.get(self.stream).earliest
+        if earliest and is_replaced(entry.offset, earliest):
+            return  # it was on its way while a snapshot was published
         self._window.append(entry)
         self._window_bytes += len(entry.body)
         while self._window_bytes > self._hubs.window_bytes and len(self._window) > 1:
+            self._window_bytes -= len(self._window.popleft().body)
+
+    def trim(self, earliest: str) -> None:
+        """A snapshot stands for what was before; where we are, nothing has changed."""
+        while self._window and is_replaced(self._window[0].offset, earliest):
             self._window_bytes -= len(self._window.popleft().body)
 
     def clear_window(self) -> None:

@@ -24,6 +24,7 @@ from gateway.upstream import TooLarge, Upstream
 from protocol import replies
 from protocol.cursors import next_cursor
 from protocol.errors import ProtocolError
+from protocol.names import STREAM_EARLIEST_OFFSET
 from protocol.offsets import NOW
 from protocol.replies import RETRY_AFTER, Reply
 
@@ -51,7 +52,8 @@ class Hubs:
         self.max_batch_bytes = config.cache.max_object_bytes
         self.window_bytes = config.cache.hub_window_bytes
         self.gone: Callable[[str], None] = lambda stream: None  # the origin says 404
-        self.too_large: Callable[[Call], None] = lambda call: None  # streams it past us
+        self.begins_at = chunks.learn_earliest
+        self.too_large: Callable[[Call, str], None] = lambda call, offset: None  # past us
         self.renewed = chunks.doubt  # what is stored is of another stream of that name
         self.deliveries = 0
         self._serving = serving
@@ -119,7 +121,11 @@ class Hubs:
         """Ask the origin what there is at an offset where the hub is not."""
         call, offset = waiting.call, waiting.offset
         for _ in range(LOOKS):
-            got = await self._chunks.get(call.stream, call.route.path, offset, call.asker)
+            try:
+                got = await self._chunks.get(call.stream, call.route.path, offset, call.asker)
+            except TooLarge:
+                waiting.pass_by()
+                return
             if call.done:  # its time was up meanwhile, and its connection may carry another
                 return
             call.note(got)
@@ -198,10 +204,12 @@ class Hubs:
                 return
 
     def _refuse_reader(self, reader: SseReader, reply: Reply) -> None:
-        if reader.has_begun:
-            reader.end("deleted" if reply.status in (404, 410) else "upstream-error")
-        else:
+        if not reader.has_begun:
             reader.refuse(reply, "upstream-refused")
+        elif _is_of_offset(reply):
+            reader.end("trimmed")
+        else:
+            reader.end("deleted" if reply.status in (404, 410) else "upstream-error")
 
     def _attach(self, reader: SseReader, *, retarget: bool) -> bool:
         hub = self._hub(reader.call)
@@ -230,6 +238,13 @@ class Hubs:
         if hub is None:
             return
         hub.end_all(replies.not_found(), "not-found", "deleted")
+
+    def trim_stream(self, stream: str, earliest: str) -> None:
+        """A snapshot was published. Readers at the tail have nothing to do with it; who replays
+        what it replaced finds out with his next chunk."""
+        hub = self._hubs.get(stream)
+        if hub is not None:
+            hub.trim(earliest)
 
     def drain(self) -> None:
         """Every reader gets a clean end, now."""
@@ -274,7 +289,10 @@ class Hubs:
         return hub
 
     def _waiting(self, call: Call, offset: str) -> Waiting:
-        return Waiting(call, offset, self._answers, self._cursor, self._waiting_left)
+        return Waiting(call, offset, self._answers, self._cursor, self._waiting_left, self._pass_by)
+
+    def _pass_by(self, call: Call, offset: str) -> None:
+        self.too_large(call, offset)
 
     def _waiting_left(self, waiting: Waiting) -> None:
         hub = self._hubs.get(waiting.call.stream)
@@ -345,8 +363,6 @@ class Hubs:
         except TooLarge as error:
             if reader is not None:
                 self._refuse_reader(reader, replies.problem_of(error))
-            elif call is not None and not call.done:
-                self.too_large(call)
         except ProtocolError as error:
             self._failed(call, reader, replies.problem_of(error), error.code)
         except ConnectionError:
@@ -367,3 +383,9 @@ class Hubs:
             reader.end("upstream-error")
         else:
             reader.refuse(reply, error)
+
+
+def _is_of_offset(reply: Reply) -> bool:
+    """Whether the origin says that only the offset is gone: a snapshot stands for it."""
+    earliest = STREAM_EARLIEST_OFFSET.lower()
+    return reply.status == 410 and any(name.lower() == earliest for name, _ in reply.headers)

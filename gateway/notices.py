@@ -51,7 +51,8 @@ _log = logging.getLogger("weir.gateway")
 class Notice(msgspec.Struct, frozen=True):
     kind: Literal["purge"]
     stream: str
-    reason: Literal["deleted", "created", "changed"]
+    reason: Literal["deleted", "created", "changed", "snapshot"]
+    earliest: str = ""  # of a snapshot: where the stream's data begins from now on
 
 
 OnNotice = Callable[[Notice], None]

@@ -1,4 +1,5 @@
-"""What goes to the origin as it is: writes, HEAD, `offset=now`, subscriptions, very large bodies.
+"""What goes to the origin as it is: writes, HEAD, `offset=now`, `max_bytes`, the redirect to the
+latest snapshot, buckets, subscriptions, very large bodies.
 
 A write is carried through even when its client leaves, because the origin may have it already; and
 whatever it makes obsolete is purged, here and at all other gateways, before the writer is answered.
@@ -7,26 +8,32 @@ whatever it makes obsolete is purged, here and at all other gateways, before the
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
 
 from gateway.answers import CLIENT_LEFT, Answers
 from gateway.calls import PASS_STATUS, WRITE_STATUS, Call
-from gateway.cdn import PurgeHook, is_public
+from gateway.cdn import PurgeHook, cdn_headers, is_public
 from gateway.chunks import Chunks
 from gateway.config import GatewayConfig
 from gateway.notices import Notice, Notices
 from gateway.rules.downstream import passed_headers
-from gateway.rules.forwarding import client_headers, public_location, upstream_headers
-from gateway.rules.routes import catch_up_target, long_poll_target
+from gateway.rules.forwarding import (
+    client_headers,
+    condition,
+    public_location,
+    upstream_headers,
+)
+from gateway.rules.routes import Route, long_poll_target
 from gateway.shared import SharedStore
 from gateway.streams import Streams
-from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
-from protocol.offsets import NOW
+from gateway.upstream import TooLarge, Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from protocol.offsets import START
 from protocol.replies import Headers, Reply
 from wire.encoding import LAST_CHUNK, frame_chunk
 from wire.http import base_url
 
-_WHEN_DONE = {"PUT": 201, "DELETE": 204}
+_WHEN_DONE = {"create": 201, "delete": 204, "publish": 204, "withdraw": 204}
+_OF_STREAM = ("head", "now", "catch-up")  # looks whose 404 is the stream's
+_SHOWN = ("catch-up", "long-poll", "snapshot", "bootstrap")  # what a CDN may have kept
 
 
 class Passes:
@@ -42,7 +49,7 @@ class Passes:
         answers: Answers,
     ) -> None:
         self._http = config.http
-        self._public = config.cdn.public
+        self._cdn = config.cdn
         self._scheme = "https" if config.gateway.tls_cert_path else "http"
         self._upstream = upstream
         self._chunks = chunks
@@ -56,63 +63,107 @@ class Passes:
 
     async def write(self, call: Call) -> None:
         call.cache_status = WRITE_STATUS
-        method, stream = call.head.method, call.stream
+        mode, stream = call.route.mode, call.stream
         try:
-            response = await self._fetch(call, call.route.path)
+            response = await self._fetch(call, call.route.target)
         except UpstreamError as error:
             if error.sent:  # it may have been carried out
-                await self._settle(method, stream, _WHEN_DONE.get(method, 0))
+                await self._settle(call.route, _WHEN_DONE.get(mode, 0), {})
             raise
-        await self._settle(method, stream, response.status)
+        await self._settle(call.route, response.status, response.headers)
         forks = "stream-forked-from" in call.head.headers  # and may inherit an expiry
-        if method == "PUT" and response.status == 201 and not forks:
+        if mode == "create" and response.status == 201 and not forks:
             self._streams.learn_expiry(stream, call.head.headers)
         self._answers.send_reply(call, self._reply(call, response), error=_error_of(response))
 
-    async def _settle(self, method: str, stream: str, status: int) -> None:
-        if method == "DELETE" and (status < 300 or status in (404, 410)):
-            await self.purge(stream, "deleted")
-        elif method == "PUT" and status == 201:
-            await self.purge(stream, "created")
-        elif status in (404, 410):
-            self._chunks.doubt(stream)
-        else:
-            self._chunks.drop_tails(stream)
+    async def _settle(self, route: Route, status: int, told: Mapping[str, str]) -> None:
+        """What a write with this outcome makes obsolete."""
+        done, missing = status < 300, status in (404, 410)
+        match route.mode:
+            case "bucket":  # is empty when it comes and when it goes
+                pass
+            case "delete" if done or missing:
+                await self.purge(Notice("purge", route.stream, "deleted"))
+            case "create" if status == 201:
+                await self.purge(Notice("purge", route.stream, "created"))
+            case "publish" if done:
+                earliest = told.get("stream-snapshot-offset", route.offset)
+                await self.purge(Notice("purge", route.stream, "snapshot", earliest))
+            case "withdraw" if done:
+                await self.purge(Notice("purge", route.stream, "snapshot"))
+            case "publish" | "withdraw":
+                self._learn_earliest(route, status, told)
+            case _ if missing:
+                self._chunks.doubt(route.stream)
+            case _:
+                self._chunks.drop_tails(route.stream)
 
-    async def purge(self, stream: str, reason: Literal["deleted", "created"]) -> None:
-        """Nothing that anyone has of the stream may be served again."""
-        if self._shared is not None:
-            await self._shared.purge(stream)  # first, or the old chunks would come back from there
-        self._chunks.replaced(stream)
-        await self._notices.publish(Notice("purge", stream, reason))
-        self._hook.purge(stream)
+    async def purge(self, notice: Notice) -> None:
+        """Nothing that anyone has of what is obsolete may be served again."""
+        if self._shared is not None:  # first, or the old chunks would come back from there
+            await self._shared.purge(notice.stream)
+        self.act(notice)
+        await self._notices.publish(notice)
+        self._hook.purge(notice.stream)
+
+    def act(self, notice: Notice) -> None:
+        """In this process, now."""
+        if notice.reason == "snapshot":
+            self._chunks.trimmed(notice.stream, notice.earliest)
+        else:
+            self._chunks.replaced(notice.stream)
 
     # -- reads that nobody shares --------------------------------------------------------------
 
     async def look(self, call: Call) -> None:
         call.cache_status = PASS_STATUS
-        target = call.route.path
-        if call.route.mode == "now":
-            target = catch_up_target(call.route.path, NOW)
+        if call.route.mode in ("now", "catch-up"):
             self._streams.get(call.stream).touched_at = time.time()
-        response = await self._fetch(call, target)
-        if call.route.mode == "head" and response.status == 200:
-            self._streams.learn_expiry(call.stream, response.headers)
-        elif response.status in (404, 410) and call.route.mode != "other":
-            self._chunks.doubt(call.stream)
+        try:
+            response = await self._fetch(call, call.route.target)
+        except TooLarge:
+            if call.head.method != "GET":  # a subscription's: it is not sent twice
+                raise
+            await self.stream(call)
+            return
+        self._learn(call.route, response)
         self._answers.send_reply(call, self._reply(call, response), error=_error_of(response))
 
-    async def stream(self, call: Call) -> None:
+    def _learn(self, route: Route, response: UpstreamResponse) -> None:
+        """What a look tells about the stream."""
+        if route.mode not in _OF_STREAM:
+            return
+        if route.mode == "head" and response.status == 200:
+            self._streams.learn_expiry(route.stream, response.headers)
+        begins = self._learn_earliest(route, response.status, response.headers)
+        if not begins and response.status in (404, 410):
+            self._chunks.doubt(route.stream)
+
+    def _learn_earliest(self, route: Route, status: int, told: Mapping[str, str]) -> bool:
+        """Whether the answer says where the stream begins; then the stream is there."""
+        earliest = told.get("stream-earliest-offset")
+        if earliest is None or status not in (200, 410):
+            return False
+        self._chunks.learn_earliest(route.stream, earliest)
+        return True
+
+    async def stream(self, call: Call, live_offset: str = "") -> None:
         """A body that is too large to be kept, piece by piece as the client takes it."""
-        read, path = call.read, call.route.path
-        live = read.live is not None
-        target = long_poll_target(path, read.offset) if live else catch_up_target(path, read.offset)
-        call.cache_status = PASS_STATUS
+        route, target, live = call.route, call.route.target, live_offset != ""
+        if live:
+            target = long_poll_target(route.path, live_offset, call.read.max_bytes)
+        call.verdict, call.cache_status = "pass", PASS_STATUS
         request = UpstreamRequest("GET", target, self._headers(call))
         exchange, sent = call.exchange, 0
         async with self._upstream.open(request, live=live) as answer:
             call.upstream_requests += 1
             headers = self._downstream(call, answer.status, answer.headers)
+            begins = answer.headers.get("stream-snapshot-offset", START)
+            if route.mode == "bootstrap" and begins != START:  # and is smaller from now on
+                self._chunks.learn_earliest(route.stream, begins)
+            if answer.status in (204, 304):  # nothing new after all
+                self._answers.send_reply(call, Reply(answer.status, headers))
+                return
             exchange.write(self._answers.begin(call, Reply(answer.status, headers)))
             try:
                 async for piece in answer.pieces:
@@ -143,6 +194,8 @@ class Passes:
 
     def _headers(self, call: Call) -> dict[str, str]:
         headers = client_headers(call.head.method, call.head.headers)
+        if call.head.method == "GET" and _has_origins_tag(call.route):
+            headers |= condition(call.head.headers)
         if headers.pop("stream-forked-from", None) is not None and call.fork_source:
             headers["stream-forked-from"] = call.fork_source  # as authorised, not as spelled
         return upstream_headers(
@@ -162,7 +215,10 @@ class Passes:
             base = base_url(self._http, call.head.headers.get("host", ""), self._scheme)
             location = ("Location", public_location(headers["location"], base))
             kept = tuple(location if name == "Location" else (name, v) for name, v in kept)
-        return passed_headers(status, kept, public=is_public(self._public, call.stream))
+        found = passed_headers(status, kept, public=is_public(self._cdn.public, call.stream))
+        if status == 200 and call.route.mode in _SHOWN:
+            found += cdn_headers(self._cdn, call.stream, False)
+        return found
 
     def abandoned(self, call: Call) -> None:
         self._answers.finish(call, CLIENT_LEFT, 0, ended="client-left")
@@ -174,6 +230,13 @@ def shown_name(name: str) -> str:
     special = {"etag": "ETag", "stream-ttl": "Stream-TTL"}
     special["stream-sse-data-encoding"] = "Stream-SSE-Data-Encoding"
     return special.get(name) or "-".join(part.capitalize() for part in name.split("-"))
+
+
+def _has_origins_tag(route: Route) -> bool:
+    """Whether a reader's condition is about the origin's tag; that of a chunk is about ours."""
+    if route.mode == "catch-up":
+        return not route.cacheable
+    return route.mode in ("snapshot", "bootstrap")
 
 
 def _error_of(response: UpstreamResponse) -> str:

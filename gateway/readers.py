@@ -91,7 +91,7 @@ class Cursors(Protocol):
 class Waiting:
     """A long-poll; `offset` is a real offset, `now` has been resolved."""
 
-    __slots__ = ("_answers", "_cursors", "_left", "_since", "_timer", "call", "offset")
+    __slots__ = ("_answers", "_cursors", "_left", "_past_us", "_since", "_timer", "call", "offset")
 
     def __init__(
         self,
@@ -100,12 +100,14 @@ class Waiting:
         answers: Answers,
         cursors: Cursors,
         left: Callable[["Waiting"], None],
+        past_us: Callable[[Call, str], None],
     ) -> None:
         self.call = call
         self.offset = offset
         self._answers = answers
         self._cursors = cursors
         self._left = left
+        self._past_us = past_us
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -143,10 +145,24 @@ class Waiting:
         self.release()
         self.call.verdict, self.call.role, self.call.cache_status = "hub", "hub", status
 
+    def pass_by(self) -> None:
+        """There is data here, but it is too large to be kept, or more than the reader wants: he
+        gets it from the origin, who can cut it."""
+        self.release()
+        if not self.call.done and self._is_valid(time.time()):
+            self._past_us(self.call, self.offset)
+
+    def _is_too_much(self, entry: Entry) -> bool:
+        most = self.call.read.max_bytes
+        if most is None or len(entry.body) <= most:
+            return False
+        self.pass_by()
+        return True
+
     def deliver(self, delivery: Delivery) -> None:
         """Data that came while we waited."""
         call, entry = self.call, delivery.entry
-        if call.done:
+        if call.done or self._is_too_much(entry):
             return
         if delivery.now >= call.principal.expires_at or not self._answers.is_usual(call):
             self._deliver_alone(delivery)
@@ -177,11 +193,15 @@ class Waiting:
 
     def replay(self, entry: Entry) -> None:
         """Data that the hub had before we came: it may not say that this is all there is."""
+        if self._is_too_much(entry):
+            return
         self.from_hub(WINDOW_STATUS)
         self._send(entry, up_to_date=False)
 
     def give(self, entry: Entry) -> None:
         """Data that a catch-up read found for us."""
+        if self._is_too_much(entry):
+            return
         self.release()
         self._send(entry, up_to_date=entry.up_to_date)
 

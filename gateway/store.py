@@ -1,4 +1,4 @@
-"""The first level: entries by stream and offset, bounded by bytes, the least used leave first."""
+"""The first level: entries by stream and part, bounded by bytes, the least used leave first."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from cachetools import LRUCache
 
 from gateway.entries import Entry, Kept
 
-Key = tuple[str, str]  # stream, offset
+Key = tuple[str, str]  # stream, offset or other name of a part
 
 
 class _Sized(LRUCache[Key, Entry]):
@@ -73,6 +73,11 @@ class Store:
     def drop_tails(self, stream: str) -> None:
         """Everything that a write makes obsolete."""
         for offset in list(self._tails.get(stream, ())):
+            self.drop(stream, offset)
+
+    def drop_some(self, stream: str, leaves: Callable[[str], bool]) -> None:
+        """Those of its parts for which `leaves` holds."""
+        for offset in [offset for offset in self._offsets.get(stream, ()) if leaves(offset)]:
             self.drop(stream, offset)
 
     def purge(self, stream: str) -> int:

@@ -1,4 +1,5 @@
-"""What is known of a stream beside its chunks: which incarnation, and whether it can expire.
+"""What is known of a stream beside its chunks: which incarnation, whether it can expire, and where
+its data begins.
 
 An answer of another incarnation is news only if its request left later than the one that told of
 the present incarnation; a slow old answer must not bring an old stream back.
@@ -28,6 +29,8 @@ class Known:
     expiry: Expiry = Expiry.UNKNOWN
     ttl_s: float | None = None
     touched_at: float = 0.0  # when the origin last saw a read
+    earliest: str = ""  # below it there is only a snapshot
+    large_bootstrap: bool = False  # the last one was too large to be kept
 
 
 class Streams:
@@ -63,6 +66,14 @@ class Streams:
         known.ttl_s = float(ttl) if ttl.isascii() and ttl.isdigit() and len(ttl) < 16 else None
         expires = ttl != "" or "stream-expires-at" in headers
         known.expiry = Expiry.POSSIBLE if expires else Expiry.NEVER
+
+    def learn_earliest(self, stream: str, earliest: str) -> bool:
+        """Whether it is news. Within an incarnation it only grows."""
+        known = self.get(stream)
+        if earliest <= known.earliest:
+            return False
+        known.earliest = earliest
+        return True
 
     def needs_touch(self, stream: str, now: float) -> bool:
         """Reads renew a sliding window; a live reader who joins others must not let it run out."""

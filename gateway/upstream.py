@@ -58,6 +58,7 @@ MAX_FIELD_BYTES = 8 * 1024
 MAX_FIELDS = 100
 READ_BYTES = 256 * 1024
 PROGRESS_BYTES = 1024  # a whole body brings at least this much in each idle time
+UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # a body has that much time before the first byte's begins
 LARGE_BODY_BYTES = 1024 * 1024  # above, aiohttp wants a file, which it sends in pieces
 
 UNREACHABLE = "origin-unreachable"
@@ -397,6 +398,7 @@ class _Flight:
     def depart(self) -> None:
         """A connection is there: what comes next is the first byte."""
         first_byte_s = self._upstream.first_byte_s(self.live)
+        first_byte_s += len(self.request.body) / UPLOAD_BYTES_PER_S
         self.timeout.reschedule(asyncio.get_running_loop().time() + first_byte_s)
         self._upstream.departing(self)
         if self._on_departure is not None and not self.sent:

@@ -24,13 +24,14 @@ TEXT_CHARACTERS = 256  # of every other string
 MODES = (
     *("catch-up", "now", "long-poll", "sse", "head"),
     *("create", "append", "close", "delete"),
+    *("snapshot", "bootstrap", "publish", "withdraw", "bucket", "list"),
     *("preflight", "service", "other"),
 )
 VERDICTS = ("hit", "stale", "revalidated", "miss", "hub", "pass", "refused", "error")
 ROLES = ("", "leader", "follower", "hub")
 ENDINGS = (
     *("", "rotated", "token-expired", "slow", "client-left"),
-    *("closed", "deleted", "drained", "upstream-error"),
+    *("closed", "deleted", "trimmed", "drained", "upstream-error"),
 )
 
 
@@ -48,7 +49,7 @@ class AccessRecord(msgspec.Struct, kw_only=True, gc=False):
     client: str = ""  # address of the client, behind the trusted proxies
     subject: str = ""  # of the token; empty = no valid token
     method: str  # of HTTP
-    stream: str = ""  # canonical name; empty = not a stream's URL
+    stream: str = ""  # canonical name of a stream or bucket; empty = the URL of neither
     mode: str  # kind of request, one of MODES
     offset: str = ""  # as asked for
     status: int  # of HTTP

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from protocol.paths import MAX_NAME_BYTES, PREFIX
+from protocol.paths import LISTING, MAX_NAME_BYTES, PREFIX
 
 Action = Literal["read", "write", "create", "delete"]
 ACTIONS: tuple[Action, ...] = ("read", "write", "create", "delete")
@@ -32,7 +32,7 @@ _ENTRY = re.compile(rf"({'|'.join(ACTIONS)}):([^*]*)(\*?)", re.DOTALL)
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one action is allowed on. Bucketed streams have names that begin with `/`."""
+    """What one action is allowed on. Buckets and their streams have names that begin with `/`."""
 
     everything: bool = False
     flat: bool = False  # every stream below /v1/stream/
@@ -62,6 +62,14 @@ class Scopes(msgspec.Struct, frozen=True):
         grant = self.grants.get(action)
         return grant is not None and grant.covers(name)
 
+    def allows_listing(self, bucket: str) -> bool:
+        """It shows every name in the bucket: who may read only those that begin with `s` has no
+        right to it, though `streams` begins so."""
+        grant = self.grants.get("read")
+        if grant is None:
+            return False
+        return listing_name(bucket) in grant.exact or grant.covers(f"{bucket}/")
+
 
 class Principal(msgspec.Struct, frozen=True):
     """Who a request comes from, and until when (unix seconds, leeway included)."""
@@ -71,6 +79,11 @@ class Principal(msgspec.Struct, frozen=True):
     expires_at: float
     key_id: str = ""
     token_id: str = ""
+
+
+def listing_name(bucket: str) -> str:
+    """What a scope calls the listing of `/ds/bucket`."""
+    return f"{bucket}/{LISTING}"
 
 
 def scope_name(action: Action, name: str) -> str:

@@ -6,7 +6,13 @@ in front of us could not check it.
 
 from gateway.entries import Entry, Form
 from protocol.media import media_type
-from protocol.names import STREAM_CLOSED, STREAM_CURSOR, STREAM_NEXT_OFFSET, STREAM_UP_TO_DATE
+from protocol.names import (
+    STREAM_CLOSED,
+    STREAM_CURSOR,
+    STREAM_NEXT_OFFSET,
+    STREAM_SNAPSHOT_OFFSET,
+    STREAM_UP_TO_DATE,
+)
 from protocol.replies import NO_STORE, Headers
 
 LIVE_SECS = 20  # one cursor interval: after it, the URL of a live read is another
@@ -49,11 +55,11 @@ def sandbox(content_type: str) -> Headers:
 
 def passed_headers(status: int, headers: Headers, *, public: bool) -> Headers:
     """Of an answer that is the origin's own: no shared cache may keep what is not public, and
-    nobody's an error. Origins say `public`, because they see no tokens."""
+    nobody's an error or a redirect. Origins say `public`, because they see no tokens."""
     told = next((v.lower() for name, v in headers if name.lower() == "cache-control"), "")
     rest = tuple(header for header in headers if header[0].lower() != "cache-control")
     rest += sandbox(next((v for name, v in headers if name.lower() == "content-type"), ""))
-    if not told or status >= 400:
+    if not told or status > 304:
         return (*rest, NO_STORE)
     if public:
         return (*rest, ("Cache-Control", told))
@@ -67,7 +73,10 @@ def passed_headers(status: int, headers: Headers, *, public: bool) -> Headers:
 
 def stream_headers(entry: Entry, *, up_to_date: bool) -> Headers:
     headers: Headers = ((STREAM_NEXT_OFFSET, entry.next_offset),)
-    if up_to_date:
+    if entry.snapshot_offset:  # there, up to date is a value and not a mark
+        value = _TRUE if up_to_date else "false"
+        headers += ((STREAM_SNAPSHOT_OFFSET, entry.snapshot_offset), (STREAM_UP_TO_DATE, value))
+    elif up_to_date:
         headers += ((STREAM_UP_TO_DATE, _TRUE),)
     if entry.closed:
         headers += ((STREAM_CLOSED, _TRUE),)
@@ -75,7 +84,7 @@ def stream_headers(entry: Entry, *, up_to_date: bool) -> Headers:
 
 
 def chunk_headers(entry: Entry, form: Form, *, control: str, varies: str, cdn: Headers) -> Headers:
-    """Of a catch-up answer, all that does not change from one request to the next."""
+    """Of a stored answer, all that does not change from one request to the next."""
     headers: Headers = (
         ("Content-Type", entry.content_type),
         *stream_headers(entry, up_to_date=entry.up_to_date),

@@ -22,7 +22,11 @@ _VALUE = re.compile(r"[\t -~]*")
 
 # A body that is encoded must not lose the note that says so: the origin would store it as it is.
 _WITH_BODY = frozenset({"content-type", "content-encoding", "if-match"})
-_WRITES = {"PUT": _WITH_BODY, "POST": _WITH_BODY, "DELETE": frozenset({"if-match"})}
+_WRITES = {
+    "PUT": _WITH_BODY | {"if-none-match"},
+    "POST": _WITH_BODY,
+    "DELETE": frozenset({"if-match"}),
+}
 
 _ANSWERED = frozenset(
     {
@@ -45,10 +49,13 @@ class BadAnswer(Exception):
 
 
 def client_headers(method: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """What of a client's request may go upstream; a read takes nothing of it along.
+    """What of a client's request may go upstream. A read takes nothing of it along, HEAD only its
+    condition: no cache of ours answers it.
 
     A value that no header may have raises ProtocolError 400.
     """
+    if method == "HEAD":
+        return condition(headers)
     names = _WRITES.get(method)
     if names is None:
         return {}
@@ -62,6 +69,12 @@ def client_headers(method: str, headers: Mapping[str, str]) -> dict[str, str]:
         closed = is_true(found.pop("stream-closed"))
         found |= {"stream-closed": "true"} if closed else {}
     return found
+
+
+def condition(headers: Mapping[str, str]) -> dict[str, str]:
+    """Of a read that nothing stored can answer: whether the client has it is the origin's word."""
+    value = headers.get("if-none-match")
+    return {} if value is None else {"if-none-match": _checked("if-none-match", value)}
 
 
 def upstream_headers(

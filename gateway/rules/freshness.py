@@ -1,8 +1,10 @@
-"""What may be kept of an origin's answer to a catch-up read, and how long it may be trusted.
+"""What may be kept of an origin's answer to a read, and how long it may be trusted.
 
     chunk below the tail, or up to the end of a closed stream   never changes: fresh for a while
     chunk that reached the tail of an open stream               kept, but revalidated each time
     chunk of a stream that can expire                           kept, but revalidated each time
+    snapshot                                                    as a chunk that ends where it does
+    bootstrap                                                   kept, but revalidated each time
 
 The origin's Cache-Control can make this stricter, never looser. An origin that says nothing is
 trusted with the first row only for streams that are known not to expire.

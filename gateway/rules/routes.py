@@ -3,6 +3,10 @@ cache keys, upstream URLs and the log share.
 
 Offsets stay opaque: the origin mints them, and it need not be ours. Parameters that the protocol
 does not know are dropped, so they can neither split the cache nor reach the origin.
+
+A stream has parts: a chunk is named by the offset where it begins, everything else by its path
+below the stream (`/snapshot/{offset}`, `/bootstrap`). No offset has a slash in it, so the two never
+meet, and a stream with a part is the key of whatever is stored.
 """
 
 import re
@@ -11,23 +15,36 @@ from functools import lru_cache
 from urllib.parse import quote, unquote_plus
 
 from protocol.errors import ProtocolError
-from protocol.names import STREAM_PREFIX
-from protocol.offsets import NOW, START
-from protocol.paths import RESERVED, stream_name, stream_url
-from protocol.requests import LONG_POLL, SSE
+from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
+from protocol.offsets import NOW, START, is_offset
+from protocol.paths import LISTING, RESERVED, Kind, Place, parse_path, stream_url
+from protocol.requests import LONG_POLL, MAX_LISTED, SSE, check_bootstrap_query, parse_listing
 
 METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 ZERO = "0000000000000000_0000000000000000"
+PREFIXES = (STREAM_PREFIX, BUCKET_PREFIX)
+BOOTSTRAP = "/bootstrap"
+SNAPSHOT = "/snapshot"
 
-# DS 8: under 256 characters and none of `, & = ? /`; visible, because it goes into a URL and a log.
-_OFFSET = re.compile(r"[!-%'-+\-.0-<>@-~]{1,255}")
 _CURSOR = re.compile(r"[0-9]{1,15}")
+_MAX_BYTES = re.compile(r"[1-9][0-9]{0,15}")
 _SERVICE_PATH = re.compile(r"(?:/[!\"$-.0-~]+)+")
 _SERVICE_QUERY = re.compile(r"[!\"$-~]*")
 _DOTS = re.compile(r"(?:/|%2[Ff]|%5[Cc]|\\)(?:\.|%2[Ee]){1,2}(?:/|%2[Ff]|%5[Cc]|\\|\Z)")
-_KNOWN = ("offset", "live", "cursor")
+_KNOWN = ("offset", "live", "cursor", "max_bytes")
 _MEMO_CHARACTERS = 512  # who makes long ones up shall not fill our memory with them
 _ACTIONS = {"GET": "read", "HEAD": "read", "POST": "write", "PUT": "create", "DELETE": "delete"}
+
+# What the methods of each kind of place are called in the log. To publish a snapshot is to write.
+_READS = ("GET", "HEAD")
+_MODES: dict[Kind, dict[str, str]] = {
+    Kind.STREAM: {"HEAD": "head", "POST": "append", "PUT": "create", "DELETE": "delete"},
+    Kind.LATEST_SNAPSHOT: dict.fromkeys(_READS, "snapshot"),
+    Kind.SNAPSHOT: dict.fromkeys(_READS, "snapshot") | {"PUT": "publish", "DELETE": "withdraw"},
+    Kind.BOOTSTRAP: dict.fromkeys(_READS, "bootstrap"),
+    Kind.BUCKET: dict.fromkeys((*_READS, "PUT", "DELETE"), "bucket"),
+    Kind.LISTING: dict.fromkeys(_READS, "list"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +54,29 @@ class Read:
     offset: str
     live: str | None
     cursor: str | None
+    max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`stream` is the canonical name; `mode` is the word of the access log."""
+    """`stream` is the canonical name, of a bucket where it is about one; `mode` is the word of the
+    access log."""
 
     mode: str
     action: str
     stream: str
-    path: str  # canonical and encoded, as it goes upstream
+    path: str  # of the stream or bucket, canonical and encoded, as it goes upstream
     read: Read | None = None
+    part: str = ""  # see the top
+    offset: str = ""  # that was asked for
+    cacheable: bool = False
+    lists: bool = False  # needs the right to see every name in the bucket
 
     @property
-    def cacheable(self) -> bool:
-        return self.mode == "catch-up"
+    def target(self) -> str:
+        """What the origin is asked for."""
+        limit = None if self.read is None else self.read.max_bytes
+        return part_target(self.path, self.part, limit) if self.part else self.path
 
 
 def parse_route(method: str, path: str, query: str, max_path_bytes: int) -> Route | None:
@@ -61,23 +86,80 @@ def parse_route(method: str, path: str, query: str, max_path_bytes: int) -> Rout
 
 
 def _read_route(method: str, path: str, query: str, max_path_bytes: int) -> Route | None:
-    if not path.startswith(STREAM_PREFIX):
+    if not path.startswith(PREFIXES):
         return None
     action = _ACTIONS.get(method)
     if action is None:
-        raise ProtocolError(405, "method-not-allowed", f"Use {METHODS}.", (("Allow", METHODS),))
+        raise _not_allowed(METHODS)
     rest = path[len(STREAM_PREFIX) :]
-    if rest == RESERVED or rest.startswith(RESERVED + "/"):
+    if path.startswith(STREAM_PREFIX) and rest.partition("/")[0] == RESERVED:
         return _service_route(action, path, query)
-    name = stream_name(rest, max_path_bytes)
-    if method != "GET":
-        modes = {"HEAD": "head", "POST": "append", "PUT": "create", "DELETE": "delete"}
-        return Route(modes[method], action, name, stream_url(name))
-    read = parse_read(query)
-    return Route(_mode_of(read), action, name, stream_url(name), read)
+    place = parse_path(path, max_path_bytes)
+    assert place is not None
+    if place.kind is Kind.STREAM and method == "GET":
+        return _read_of_stream(place, query)
+    modes = _MODES[place.kind]
+    if method not in modes:
+        raise _not_allowed(", ".join((*modes, "OPTIONS")))
+    part = _part_of(place, query)
+    return Route(
+        modes[method],
+        "write" if modes[method] == "publish" else action,
+        place.name,
+        stream_url(place.name),
+        part=part,
+        offset=place.offset,
+        cacheable=method == "GET" and place.kind in (Kind.SNAPSHOT, Kind.BOOTSTRAP),
+        lists=place.kind is Kind.LISTING,
+    )
 
 
 _recall_route = lru_cache(maxsize=16384)(_read_route)
+
+
+def _not_allowed(allowed: str) -> ProtocolError:
+    return ProtocolError(405, "method-not-allowed", f"Use {allowed}.", (("Allow", allowed),))
+
+
+def _read_of_stream(place: Place, query: str) -> Route:
+    read = parse_read(query)
+    mode = _mode_of(read)
+    return Route(
+        mode,
+        "read",
+        place.name,
+        stream_url(place.name),
+        read,
+        part=read.offset,
+        offset=read.offset,
+        cacheable=mode == "catch-up" and read.max_bytes is None,
+    )
+
+
+def _part_of(place: Place, query: str) -> str:
+    match place.kind:
+        case Kind.LATEST_SNAPSHOT:
+            return SNAPSHOT
+        case Kind.SNAPSHOT:
+            return f"{SNAPSHOT}/{quote(_checked_offset(place.offset), safe='-_')}"
+        case Kind.BOOTSTRAP:
+            check_bootstrap_query(query)
+            return BOOTSTRAP
+        case Kind.LISTING:
+            return _listing(query)
+        case Kind.STREAM | Kind.BUCKET:
+            return ""
+
+
+def _listing(query: str) -> str:
+    asked = parse_listing(query)
+    limit = "" if asked.limit == MAX_LISTED else str(asked.limit)
+    values = {"prefix": asked.prefix, "after": asked.after, "limit": limit}
+    try:
+        pairs = [f"{name}={quote(value, safe='')}" for name, value in values.items() if value]
+    except UnicodeEncodeError:  # bytes of a request line that are no text
+        raise ProtocolError(400, "invalid-query", "The query is not UTF-8.") from None
+    return f"/{LISTING}" + ("?" + "&".join(pairs) if pairs else "")
 
 
 def _service_route(action: str, path: str, query: str) -> Route:
@@ -99,12 +181,24 @@ def parse_read(query: str) -> Read:
         raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
     if offset is None or (offset == ZERO and live is None):
         offset = START
-    if not _OFFSET.fullmatch(offset):
-        raise ProtocolError(400, "invalid-offset", "The offset is malformed.")
     cursor = values.get("cursor")
     if cursor is not None and not _CURSOR.fullmatch(cursor):
         cursor = None  # as good as absent (DS 10.1), and no key of its own
-    return Read(offset, live, cursor)
+    return Read(_checked_offset(offset), live, cursor, _max_bytes(values.get("max_bytes")))
+
+
+def _checked_offset(offset: str) -> str:
+    if not is_offset(offset):
+        raise ProtocolError(400, "invalid-offset", "The offset is malformed.")
+    return offset
+
+
+def _max_bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not _MAX_BYTES.fullmatch(text):
+        raise ProtocolError(400, "invalid-max-bytes", "`max_bytes` is a number above 0.")
+    return int(text)
 
 
 def _known_values(query: str) -> dict[str, str]:
@@ -125,10 +219,23 @@ def _mode_of(read: Read) -> str:
     return "now" if read.offset == NOW else "catch-up"
 
 
-def catch_up_target(path: str, offset: str) -> str:
-    return f"{path}?offset={quote(offset, safe='-_')}"
+def part_target(path: str, part: str, max_bytes: int | None = None) -> str:
+    """The URL of a part of a stream."""
+    if part.startswith("/"):
+        return path + part
+    return f"{path}?offset={quote(part, safe='-_')}{_limit(max_bytes)}"
 
 
-def long_poll_target(path: str, offset: str) -> str:
+def long_poll_target(path: str, offset: str, max_bytes: int | None = None) -> str:
     """Without a cursor: the gateway makes its own, and the origin must not wait for a change."""
-    return f"{path}?offset={quote(offset, safe='-_')}&live={LONG_POLL}"
+    return f"{path}?offset={quote(offset, safe='-_')}&live={LONG_POLL}{_limit(max_bytes)}"
+
+
+def _limit(max_bytes: int | None) -> str:
+    return "" if max_bytes is None else f"&max_bytes={max_bytes}"
+
+
+def is_replaced(part: str, earliest: str) -> bool:
+    """Whether a snapshot at `earliest` leaves nothing of this part: chunks that begin before it,
+    other snapshots, what was made of them. Offsets are ordered as strings (DS 8)."""
+    return part.startswith("/") or part == START or part < earliest

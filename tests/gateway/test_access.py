@@ -64,6 +64,15 @@ names = st.lists(segments, min_size=1, max_size=4).map("/".join).filter(is_canon
         pytest.param("read:ds/bucket/*", "/ds/bucket/x", False, id="bucket-like-a-flat-name"),
         pytest.param("read:/v1/stream//ds/b/*", "/ds/b/x", False, id="bucket-inside-a-flat-path"),
         pytest.param("read:/v1/stream//*", "/ds/b/x", False, id="double-slash-star"),
+        pytest.param("read:/ds/buck", "/ds/buck", True, id="the-bucket-itself"),
+        pytest.param("read:/ds/buck", "/ds/buck/x", False, id="a-bucket-is-not-its-streams"),
+        pytest.param("read:/ds/buck/*", "/ds/buck", False, id="streams-are-not-their-bucket"),
+        pytest.param("read:/ds/buck*", "/ds/buck", True, id="bucket-by-prefix"),
+        pytest.param("read:/ds/*", "/ds/buck/x", True, id="all-buckets"),
+        pytest.param("read:/ds/*", "a", False, id="all-buckets-not-flat"),
+        pytest.param("read:/ds/*", "ds/buck/x", False, id="all-buckets-not-a-flat-name-like-it"),
+        pytest.param("read:ds/*", "/ds/buck/x", False, id="flat-pattern-like-all-buckets"),
+        pytest.param("read:a/bootstrap", "a", False, id="a-part-grants-nothing-of-its-stream"),
         pytest.param("read:a%20b", "a b", True, id="escaped-space"),
         pytest.param("read:caf%C3%A9", "café", True, id="escaped-utf-8"),
         pytest.param("read:café", "café", True, id="plain-utf-8"),
@@ -91,6 +100,29 @@ names = st.lists(segments, min_size=1, max_size=4).map("/".join).filter(is_canon
 )
 def test_read_scope_decides(scope: str, name: str, allowed: bool) -> None:
     assert Scopes.parse(scope).allows("read", name) is allowed
+
+
+@pytest.mark.parametrize(
+    ("scope", "allowed"),
+    [
+        ("read:/ds/buck/*", True),
+        ("read:/ds/buck/streams", True),
+        ("read:/ds/buck*", True),
+        ("read:/ds/*", True),
+        ("read:*", True),
+        ("read:/*", True),
+        ("read:/ds/buck", False),
+        ("read:/ds/buck/s*", False),
+        ("read:/ds/buck/streams*", False),
+        ("read:/ds/buck/x", False),
+        ("read:/ds/buck2/*", False),
+        ("read:/v1/stream/*", False),
+        ("read:ds/buck/*", False),
+        ("write:/ds/buck/* create:* delete:*", False),
+    ],
+)
+def test_a_listing_needs_the_whole_bucket_or_its_own_name(scope: str, allowed: bool) -> None:
+    assert Scopes.parse(scope).allows_listing("/ds/buck") is allowed
 
 
 @pytest.mark.parametrize("granted", ACTIONS)

@@ -67,6 +67,8 @@ def test_variable_sets_its_key(
         ("DS_AUTH__ALGORITHMS", "", "must not be empty"),
         ("DS_AUTH__LEEWAY_SECS", "301", "301.0 is not between 0 and 300"),
         ("DS_AUTH__QUERY_PARAMETER", "offset", "is taken by the protocol"),
+        ("DS_AUTH__QUERY_PARAMETER", "prefix", "is taken by the protocol"),
+        ("DS_GATEWAY__MAX_SNAPSHOT_BYTES", "0", "0 is not above 0"),
         ("DS_AUTH__REVOCATION", "yes", "needs cache.redis_url"),
         ("DS_CACHE__REDIS_URL", "h:1", "'h:1' is not a redis, rediss or unix URL"),
         ("DS_CACHE__TAIL_READS", "never", "'never' is not one of origin, hub"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.door import Caller, Place
-from gateway.upstream import UpstreamError
+from gateway.upstream import TooLarge, UpstreamError
 from tests.helpers.parts import KeptExchange, Parts, chunk, make_parts, quiet, soon
 from wire.heads import Fields, Target
 
@@ -121,6 +121,13 @@ async def test_the_origins_own_tokens_are_passed_to_it_unread(parts: Parts, path
     assert asked.request.headers["authorization"] == "Bearer opaque!"
     assert asked.target == f"/v1/stream/{target}" and asked.request.body == b"{}"
     asked.answer(204)
+
+
+async def test_a_subscription_whose_answer_is_too_large_is_not_sent_twice(parts: Parts) -> None:
+    asking = parts.ask("__ds/subscriptions/x/callback", "POST", {}, b"{}")
+    (await parts.upstream.next()).fail(TooLarge())
+    assert (await asking.exchange.answered()).status == 502
+    assert len(parts.upstream.asked) == 1
 
 
 async def test_public_keys_are_asked_for_without_the_readers_token(parts: Parts) -> None:

@@ -64,6 +64,13 @@ def test_a_chunk_says_what_the_origin_said_of_it() -> None:
     assert "Stream-Up-To-Date" not in told and "Stream-Closed" not in told
 
 
+@pytest.mark.parametrize("up_to_date", [True, False])
+def test_a_snapshot_says_whether_more_follows_either_way(up_to_date: bool) -> None:
+    told = chunk(replace(CHUNK, snapshot_offset="5", up_to_date=up_to_date))
+    assert told["Stream-Snapshot-Offset"] == "5"
+    assert told["Stream-Up-To-Date"] == str(up_to_date).lower()
+
+
 def test_the_end_of_a_closed_stream_says_so() -> None:
     told = chunk(replace(CHUNK, up_to_date=True, closed=True))
     assert (told["Stream-Up-To-Date"], told["Stream-Closed"]) == ("true", "true")
@@ -159,6 +166,7 @@ def test_old_data_does_not_claim_to_be_all_there_is() -> None:
     ("status", "control", "private", "public"),
     [
         (200, "", "no-store", "no-store"),
+        (307, "public, max-age=60", "no-store", "no-store"),
         (404, "public, max-age=60", "no-store", "no-store"),
         (500, "public, max-age=60", "no-store", "no-store"),
         (200, "no-store", "no-store", "no-store"),

@@ -215,6 +215,18 @@ async def test_a_detached_flight_answers_its_riders_and_no_newcomer() -> None:
     assert (await aboard)[0] == "settled, but old" and trip.flight.detached
 
 
+async def test_only_the_flights_that_are_meant_are_detached() -> None:
+    airport = Airport()
+    aboard = airport.board()
+    trip = await airport.trip(0)
+    airport.flights.detach("a", lambda asked: asked != trip.flight.key[1])
+    assert not trip.flight.detached
+    airport.flights.detach("a", lambda asked: asked == trip.flight.key[1])
+    assert trip.flight.detached
+    trip.land.set_result("settled")
+    await aboard
+
+
 async def test_the_landing_of_a_detached_flight_leaves_the_new_one_alone() -> None:
     airport = Airport()
     old = airport.board()

@@ -5,6 +5,7 @@ import pytest
 from gateway.rules.forwarding import (
     BadAnswer,
     client_headers,
+    condition,
     is_repeatable,
     public_location,
     response_headers,
@@ -22,7 +23,6 @@ NEVER_FORWARDED = [
     "expect",
     "forwarded",
     "host",
-    "if-none-match",
     "keep-alive",
     "origin",
     "producer_id",
@@ -60,6 +60,20 @@ def test_reads_take_nothing_of_the_client_along(method: str) -> None:
     assert client_headers(method, headers) == {}
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH"])
+def test_a_condition_goes_where_the_origin_decides(method: str) -> None:
+    """What is stored has tags of ours; there it is none of the origin's business."""
+    passes = method in ("HEAD", "PUT")
+    headers = {"if-none-match": '"e", *'}
+    assert client_headers(method, headers) == (headers if passes else {})
+
+
+def test_a_condition_that_no_header_may_have_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        condition({"if-none-match": "a\r\nX: y"})
+    assert condition({"if-match": "x"}) == {}
+
+
 @pytest.mark.parametrize("method", ["PUT", "POST"])
 def test_writes_take_the_protocol_along(method: str) -> None:
     headers = {
@@ -72,6 +86,7 @@ def test_writes_take_the_protocol_along(method: str) -> None:
         "stream-expires-at": "2030-01-01T00:00:00Z",
         "stream-forked-from": "/v1/stream/a",
         "stream-seq": "7",
+        "stream-state": "strict",
         "stream-ttl": "60",
     }
     assert client_headers(method, headers) == headers

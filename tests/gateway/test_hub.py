@@ -391,10 +391,10 @@ async def test_a_batch_too_large_to_keep_is_streamed_to_who_waits(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[object] = []
-    monkeypatch.setattr(parts.hubs, "too_large", passed.append)
+    monkeypatch.setattr(parts.hubs, "too_large", lambda *given: passed.append(given))
     one = poll(parts, 5)
     (await parts.upstream.next()).fail(TooLarge())
-    await soon(lambda: passed == [one.call])
+    await soon(lambda: passed == [(one.call, format_offset(5))])
     assert parts.hubs.reader_count == 0
 
 

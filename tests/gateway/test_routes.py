@@ -1,6 +1,7 @@
 """One reading of method, path and query, whatever way they are spelled."""
 
 from random import Random
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -11,13 +12,15 @@ from gateway.rules.routes import (
     Read,
     Route,
     _recall_route,
-    catch_up_target,
+    is_replaced,
     long_poll_target,
     parse_read,
     parse_route,
+    part_target,
 )
 from protocol.errors import ProtocolError
-from protocol.offsets import NOW, START
+from protocol.offsets import NOW, START, format_offset
+from protocol.paths import Kind, Place, parse_path
 from tests.helpers.scripted_origin import Recorded
 
 PATH = "/v1/stream/a"
@@ -69,6 +72,194 @@ def test_other_paths_are_nobodys_stream(path: str) -> None:
     assert route(path=path) is None
 
 
+# -- what belongs to a stream, and buckets -------------------------------------------------------
+
+STREAMS = pytest.mark.parametrize(
+    ("path", "name"), [("/v1/stream/a/b", "a/b"), ("/ds/buck/s", "/ds/buck/s")]
+)
+
+
+@STREAMS
+@pytest.mark.parametrize(
+    ("method", "rest", "mode", "action", "cacheable"),
+    [
+        ("GET", "/snapshot", "snapshot", "read", False),
+        ("HEAD", "/snapshot", "snapshot", "read", False),
+        ("GET", "/snapshot/7_7", "snapshot", "read", True),
+        ("HEAD", "/snapshot/7_7", "snapshot", "read", False),
+        ("PUT", "/snapshot/7_7", "publish", "write", False),
+        ("DELETE", "/snapshot/7_7", "withdraw", "delete", False),
+        ("GET", "/bootstrap", "bootstrap", "read", True),
+        ("HEAD", "/bootstrap", "bootstrap", "read", False),
+    ],
+)
+def test_what_belongs_to_a_stream_has_its_name(
+    path: str, name: str, method: str, rest: str, mode: str, action: str, cacheable: bool
+) -> None:
+    found = route(method, path + rest, "unknown=1")
+    assert found is not None
+    assert (found.mode, found.action, found.cacheable) == (mode, action, cacheable)
+    assert (found.stream, found.path, found.target) == (name, path, path + rest)
+    assert found.offset == ("7_7" if "7_7" in rest else "")
+
+
+@pytest.mark.parametrize(
+    ("method", "rest", "mode", "action"),
+    [
+        ("GET", "", "bucket", "read"),
+        ("HEAD", "", "bucket", "read"),
+        ("PUT", "", "bucket", "create"),
+        ("DELETE", "", "bucket", "delete"),
+        ("GET", "/streams", "list", "read"),
+        ("HEAD", "/streams", "list", "read"),
+    ],
+)
+def test_a_bucket_has_a_name_like_a_path(method: str, rest: str, mode: str, action: str) -> None:
+    found = route(method, "/ds/buck" + rest)
+    assert found is not None and not found.cacheable
+    assert (found.mode, found.action, found.stream) == (mode, action, "/ds/buck")
+    assert (found.target, found.lists) == ("/ds/buck" + rest, rest != "")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE"])
+def test_a_stream_of_a_bucket_is_a_stream(method: str) -> None:
+    flat, bucketed = route(method, PATH), route(method, "/ds/buck/s%20t")
+    assert flat is not None and bucketed is not None
+    assert (bucketed.stream, bucketed.path) == ("/ds/buck/s t", "/ds/buck/s%20t")
+    assert (flat.mode, flat.action) == (bucketed.mode, bucketed.action)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v1/stream/a/bootstrap", "GET, HEAD, OPTIONS"),
+        ("PUT", "/v1/stream/a/bootstrap", "GET, HEAD, OPTIONS"),
+        ("PUT", "/v1/stream/a/snapshot", "GET, HEAD, OPTIONS"),
+        ("DELETE", "/ds/buck/s/snapshot", "GET, HEAD, OPTIONS"),
+        ("POST", "/v1/stream/a/snapshot/1_1", "GET, HEAD, PUT, DELETE, OPTIONS"),
+        ("POST", "/ds/buck", "GET, HEAD, PUT, DELETE, OPTIONS"),
+        ("PUT", "/ds/buck/streams", "GET, HEAD, OPTIONS"),
+        ("DELETE", "/ds/buck/streams", "GET, HEAD, OPTIONS"),
+    ],
+)
+def test_a_method_that_makes_no_sense_there_is_refused(
+    method: str, path: str, allowed: str
+) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        route(method, path)
+    assert (caught.value.status, caught.value.headers) == (405, (("Allow", allowed),))
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "part"),
+    [
+        ("/v1/stream/a/%62ootstrap", "a", "/bootstrap"),
+        ("/v1/stream/a/snapsho%74/7_7", "a", "/snapshot/7_7"),
+        ("/v1/stream/a/snapshot/%37_7", "a", "/snapshot/7_7"),
+        ("/v1/stream/a/snapshot/a:b", "a", "/snapshot/a%3Ab"),
+        ("/v1/stream/bootstrap", "bootstrap", "-1"),
+        ("/v1/stream/a/bootstrap/b", "a/bootstrap/b", "-1"),
+        ("/v1/stream/a/snapshot/b/c", "a/snapshot/b/c", "-1"),
+        ("/ds/buck/snapshot", "/ds/buck/snapshot", "-1"),
+        ("/ds/buck/bootstrap", "/ds/buck/bootstrap", "-1"),
+    ],
+)
+def test_spellings_of_a_part_share_one_key(path: str, name: str, part: str) -> None:
+    found = route("GET", path)
+    assert found is not None and (found.stream, found.part) == (name, part)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/v1/stream/a/snapshot/a%2Cb", "invalid-offset"),
+        ("/v1/stream/a/snapshot/a%20b", "invalid-offset"),
+        ("/v1/stream/a/snapshot/%C3%A9", "invalid-offset"),
+        ("/v1/stream/a%2Fbootstrap", "invalid-path"),
+        ("/v1/stream/a/./bootstrap", "invalid-path"),
+        ("/v1/stream/a/snapshot/..", "invalid-path"),
+        ("/ds/buc", "invalid-bucket"),
+        ("/ds/", "invalid-path"),
+        ("/ds/BUCK/s", "invalid-bucket"),
+        ("/ds/buck/", "invalid-path"),
+        ("/ds/buck/a/b", "invalid-path"),
+        ("/ds/buck/streams/bootstrap", "invalid-path"),
+    ],
+)
+def test_what_is_no_part_and_no_bucket_is_refused(path: str, code: str) -> None:
+    assert refusal(path=path) == (400, code)
+
+
+@given(OFFSETS)
+def test_a_snapshots_offset_reaches_the_origin_as_the_client_meant_it(offset: str) -> None:
+    try:
+        found = route("GET", f"{PATH}/snapshot/{quote(offset, safe='')}")
+    except ProtocolError as error:  # what other servers would read otherwise
+        assert error.code == "invalid-path"
+        return
+    assert found is not None and found.offset == offset
+    assert parse_path(found.target) == Place(Kind.SNAPSHOT, "a", offset)
+
+
+@pytest.mark.parametrize("query", ["live=sse", "live=long-poll", "live=", "%6Cive=x"])
+def test_a_bootstrap_is_not_live(query: str) -> None:
+    found = refusal(path=f"{PATH}/bootstrap", query=query)
+    assert found == (400, "bootstrap-is-not-live")
+
+
+@pytest.mark.parametrize(
+    ("query", "target"),
+    [
+        ("", ""),
+        ("limit=1000&offset=5&x=1", ""),
+        ("limit=5&prefix=a%26b&after=%C3%A9", "?prefix=a%26b&after=%C3%A9&limit=5"),
+        ("after=a+b", "?after=a%20b"),
+        ("prefix=a#b%23", "?prefix=a%23b%23"),
+    ],
+)
+def test_a_listing_is_asked_for_by_its_own_parameters_only(query: str, target: str) -> None:
+    found = route("GET", "/ds/buck/streams", query)
+    assert found is not None and found.target == "/ds/buck/streams" + target
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("limit=0", "invalid-limit"),
+        ("limit=1001", "invalid-limit"),
+        ("limit=", "invalid-limit"),
+        ("prefix=a&prefix=b", "repeated-parameter"),
+        ("after=%FF", "invalid-query"),
+        ("after=\udcff", "invalid-query"),
+    ],
+)
+def test_a_listing_that_cannot_be_meant_is_refused(query: str, code: str) -> None:
+    assert refusal(path="/ds/buck/streams", query=query) == (400, code)
+
+
+# -- what a snapshot replaces --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("part", "replaced"),
+    [
+        (START, True),
+        (format_offset(4), True),
+        (format_offset(5), False),
+        (format_offset(6), False),
+        (NOW, False),
+        ("/snapshot/" + format_offset(4), True),
+        ("/snapshot/" + format_offset(5), True),
+        ("/bootstrap", True),
+    ],
+)
+def test_a_snapshot_replaces_what_begins_before_it(part: str, replaced: bool) -> None:
+    assert is_replaced(part, format_offset(5)) is replaced
+
+
+# -- methods and spellings -----------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("method", ["PATCH", "TRACE", "get", "CONNECT"])
 def test_other_methods_are_refused(method: str) -> None:
     assert refusal(method) == (405, "method-not-allowed")
@@ -105,9 +296,9 @@ def test_order_and_unknown_parameters_do_not_matter(pairs: list[str]) -> None:
     assert parse_read("&".join(pairs)) == Read("7_7", "sse", "5")
 
 
-@pytest.mark.parametrize("name", ["offset", "live", "cursor"])
+@pytest.mark.parametrize("name", ["offset", "live", "cursor", "max_bytes"])
 def test_a_repeated_parameter_is_refused_not_chosen_from(name: str) -> None:
-    query = f"offset=1&live=sse&cursor=1&%{ord(name[0]):x}{name[1:]}=1"
+    query = f"offset=1&live=sse&cursor=1&max_bytes=1&%{ord(name[0]):x}{name[1:]}=1"
     assert refusal(query=query) == (400, "repeated-parameter")
 
 
@@ -129,6 +320,13 @@ def test_a_repeated_parameter_is_refused_not_chosen_from(name: str) -> None:
         ("live=long-poll&cursor=1", "offset-required"),
         ("offset=-1&live=yes", "invalid-live"),
         ("offset=-1&live=", "invalid-live"),
+        ("max_bytes=0", "invalid-max-bytes"),
+        ("max_bytes=", "invalid-max-bytes"),
+        ("max_bytes=01", "invalid-max-bytes"),
+        ("max_bytes=-1", "invalid-max-bytes"),
+        ("max_bytes=1e3", "invalid-max-bytes"),
+        ("max_bytes=" + 17 * "1", "invalid-max-bytes"),
+        ("max_bytes=%D9%A1", "invalid-max-bytes"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(query: str, code: str) -> None:
@@ -143,7 +341,7 @@ def test_a_cursor_that_is_none_counts_as_absent(cursor: str) -> None:
 @given(OFFSETS)
 def test_an_offset_reaches_the_origin_as_the_client_meant_it(offset: str) -> None:
     """Offsets are the origin's own words."""
-    for target in (catch_up_target(PATH, offset), long_poll_target(PATH, offset)):
+    for target in (part_target(PATH, offset), long_poll_target(PATH, offset)):
         seen = Recorded("GET", target, {}, (), b"", 0.0, 0)
         assert (seen.path, seen.parameters["offset"]) == (PATH, offset)
         kept = START if offset == ZERO and not seen.live else offset
@@ -159,6 +357,13 @@ def test_any_query_is_read_or_refused(query: str) -> None:
     else:
         assert read.live in (None, "sse", "long-poll")
         assert 0 < len(read.offset) < 256 and read.offset.isascii()
+
+
+def test_a_limited_read_is_passed_with_its_limit_and_not_stored() -> None:
+    found = route(query="max_bytes=7&offset=1_1")
+    assert found is not None and not found.cacheable
+    assert (found.mode, found.target) == ("catch-up", f"{PATH}?offset=1_1&max_bytes=7")
+    assert long_poll_target(PATH, "1_1", 7).endswith("&live=long-poll&max_bytes=7")
 
 
 def test_now_is_no_place_of_its_own() -> None:

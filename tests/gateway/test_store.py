@@ -50,6 +50,22 @@ def test_what_is_too_large_is_not_kept_and_leaves_nothing_old_behind(store: Stor
     assert store.get("a", "0") is None and store.bytes == 0
 
 
+def test_some_parts_of_a_stream_can_leave(store: Store) -> None:
+    for offset in ("0", "5", "/bootstrap"):
+        store.put(entry("a", offset, immutable=offset != "/bootstrap"))
+    store.put(entry("b", "0"))
+    kept = store.get("a", "0")
+    assert kept is not None and (place := kept.kept) is not None
+    store.drop_some("a", lambda offset: offset != "5")
+    assert [store.get("a", offset) is None for offset in ("0", "5", "/bootstrap")] == [
+        True,
+        False,
+        True,
+    ]
+    assert place.entry is None and store.get("b", "0") is not None
+    store.drop_some("never seen", lambda offset: True)
+
+
 def test_a_small_cache_refuses_what_it_cannot_hold() -> None:
     small = Store(100, 10**9)
     assert not small.put(entry()) and len(small) == 0

@@ -46,6 +46,14 @@ def test_what_was_forgotten_is_no_news_again(streams: Streams) -> None:
     assert streams.learn_incarnation("a", "two", 2) is News.NOTHING
 
 
+def test_a_stream_begins_later_and_later(streams: Streams) -> None:
+    assert streams.learn_earliest("a", "5")
+    assert not streams.learn_earliest("a", "5") and not streams.learn_earliest("a", "4")
+    assert streams.learn_earliest("a", "6") and streams.get("a").earliest == "6"
+    streams.forget("a")
+    assert streams.learn_earliest("a", "1"), "it is another stream"
+
+
 @given(st.permutations(range(1, 7)), st.integers(1, 5))
 def test_whatever_order_answers_come_in_the_latest_incarnation_stays(
     arrivals: list[int], recreated_at: int

@@ -309,7 +309,11 @@ def make_parts(
         chunks.purge(stream)
         hubs.end_stream(stream)
 
-    chunks.replaced, hubs.gone = forget, chunks.lost
+    def trim(stream: str, earliest: str) -> None:
+        chunks.trim(stream, earliest)
+        hubs.trim_stream(stream, earliest)
+
+    chunks.replaced, chunks.trimmed, hubs.gone = forget, trim, chunks.lost
     chunks.followed_to = hubs.followed_to
     door = Door(config, None, chunks, hubs, passes, answers, metrics, id_prefix="t-")
     return Parts(config, origin, store, streams, chunks, hubs, passes, door, log)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway, make_gateway_config
+from tests.helpers.origin import LocalOrigin
 from tests.helpers.redis import RedisServer, running_redis
 from tests.helpers.scripted_origin import ScriptedOrigin
 from tests.scenarios.crowd import Caller, close_all, connect
@@ -63,3 +65,30 @@ async def gather(start_gateway: StartGateway) -> AsyncIterator[Gather]:
 def redis() -> Iterator[RedisServer]:
     with running_redis() as server:
         yield server
+
+
+@pytest.fixture
+def real(start_origin: StartOrigin) -> LocalOrigin:
+    """An origin of ours whose chunks are small."""
+    return start_origin(storage={"chunk_bytes": 4})
+
+
+@pytest.fixture(params=["alone", "redis", "workers"])
+def fleet(
+    request: pytest.FixtureRequest,
+    real: LocalOrigin,
+    start_gateway: StartGateway,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[LocalGateway]]:
+    """The gateway that writes and the one that reads: one and the same, two with Redis between
+    them, two workers of one machine."""
+    url = f"http://127.0.0.1:{real.port}"
+    if request.param == "alone":
+        yield [start_gateway(url)] * 2
+    elif request.param == "redis":
+        redis: RedisServer = request.getfixturevalue("redis")
+        yield [start_gateway(url, cache={"redis_url": redis.url}) for _ in range(2)]
+    else:
+        folder = tmp_path_factory.mktemp("run")
+        serving = {"workers": 2}
+        yield [start_gateway(url, worker=n, run_dir=folder, gateway=serving) for n in range(2)]

@@ -324,6 +324,7 @@ async def test_readers_that_leave_while_they_replay_leave_nothing_behind(
         mode = "sse" if number % 2 else "long-poll"
         caller.ask("a", f"offset=-1&live={mode}", token=TOKEN)
     await until(lambda: riders(gateway) + readers(gateway) == 10)
+    await gate.reached(2)
     assert gate.waiting == 2
     for caller in callers:
         caller.close(reset=True)

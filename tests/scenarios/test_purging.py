@@ -2,17 +2,14 @@
 the writer is answered."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from protocol.offsets import format_offset
-from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import wait_until
-from tests.helpers.redis import RedisServer
 from tests.helpers.scripted_origin import (
     Answer,
     Gate,
@@ -30,32 +27,6 @@ TOKEN = tokens(1)[0]
 PATH = "/v1/stream/a"
 CHUNK = format_offset(4)
 HIT = "weir; hit"
-
-
-@pytest.fixture
-def real(start_origin: StartOrigin) -> LocalOrigin:
-    return start_origin(storage={"chunk_bytes": 4})
-
-
-@pytest.fixture(params=["alone", "redis", "workers"])
-def fleet(
-    request: pytest.FixtureRequest,
-    real: LocalOrigin,
-    start_gateway: StartGateway,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[list[LocalGateway]]:
-    """The gateway that writes and the one that reads: one and the same, two with Redis between
-    them, two workers of one machine."""
-    url = f"http://127.0.0.1:{real.port}"
-    if request.param == "alone":
-        yield [start_gateway(url)] * 2
-    elif request.param == "redis":
-        redis: RedisServer = request.getfixturevalue("redis")
-        yield [start_gateway(url, cache={"redis_url": redis.url}) for _ in range(2)]
-    else:
-        folder = tmp_path_factory.mktemp("run")
-        serving = {"workers": 2}
-        yield [start_gateway(url, worker=n, run_dir=folder, gateway=serving) for n in range(2)]
 
 
 def test_a_deleted_stream_is_gone_everywhere_when_its_deleter_is_answered(
