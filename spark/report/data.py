@@ -1,0 +1,236 @@
+"""What the report is made of: plain numbers that the run takes out of the tables. Pure.
+
+Counts here, ratios in the report: sums stay sums, and every ratio is made in one place. Lists of
+streams, subjects and pairs are the largest ones only; how many there are stands beside them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+# Reads are requests that stored bytes could have answered; writes and the like are passed on.
+ANSWERED_VERDICTS = ("hit", "stale", "hub")
+READ_VERDICTS = (*ANSWERED_VERDICTS, "revalidated", "miss")
+
+# Borders between the bars of the histogram of SSE sessions; the last bar is open.
+SESSION_BORDERS_MS = (1_000, 5_000, 15_000, 30_000, 45_000, 60_000, 90_000, 300_000, 3_600_000)
+
+MAX_SLOTS = 120  # a step is chosen so that a chart has at most so many
+STEPS_MS = (
+    *(n * SECOND_MS for n in (1, 2, 5, 10, 15, 30)),
+    *(n * MINUTE_MS for n in (1, 2, 5, 10, 15, 30)),
+    *(n * HOUR_MS for n in (1, 2, 3, 6, 12)),
+    *(n * DAY_MS for n in (1, 2, 7, 14, 28, 91, 364, 3640, 36400)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """Of `duration_ms`."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Of everything in the tables."""
+
+    requests: int  # log lines that are left after duplicates and quarantine
+    verdicts: Mapping[str, int]  # requests by verdict
+    origin_requests: int  # sum of `upstream_requests`
+    origin_reads: int  # of it, for reads
+    requests_saved: int  # reads that caused no origin request
+    bytes_received: int  # bodies, from clients
+    bytes_sent: int  # bodies, to clients
+    bytes_saved: int  # of it, for reads that caused no origin request
+    latency: Percentiles | None  # of requests that do not wait by design: no long-poll, no SSE
+    errors: int  # status 500 and above, and verdict `error`
+    token_failures: int  # status 401 and 403
+    streams: int  # distinct
+    subjects: int  # distinct, without the empty one
+    first_ms: int  # earliest and latest `time_ms`; both 0 without requests
+    last_ms: int
+    gateways: Sequence[str]
+    workers: int  # pairs of gateway and worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Traffic of one step of `ReportData.step_ms`; steps without requests may be left out."""
+
+    at_ms: int  # its beginning, a multiple of the step
+    verdicts: Mapping[str, int]
+    origin_reads: int
+    requests_saved: int
+    bytes_sent: int
+    bytes_saved: int
+    errors: int  # as in the totals
+    token_failures: int
+    latency: Percentiles | None  # as in the totals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeTimes:
+    """Where the time of one mode's requests went; the sums are of all its requests."""
+
+    mode: str
+    requests: int
+    latency: Percentiles
+    duration_ms: float
+    wait_ms: float
+    upstream_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTraffic:
+    """One stream; hits, hub and collapsed are parts of `reads` that do not overlap."""
+
+    stream: str
+    requests: int
+    reads: int
+    hits: int  # verdicts `hit` and `stale`, without collapsed ones
+    hub: int  # verdict `hub`
+    collapsed: int  # role `follower`: waited for somebody else's fetch
+    origin_requests: int
+    bytes_sent: int
+    bytes_saved: int
+    readers: int  # distinct subjects
+    latency: Percentiles | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubjectUsage:
+    subject: str  # empty: no valid token
+    requests: int
+    streams: int
+    bytes_sent: int
+    bytes_received: int
+    errors: int  # status 400 and above
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sessions:
+    """SSE responses."""
+
+    sessions: int
+    bytes_sent: int
+    median_ms: float
+    longest_ms: float
+    lengths: Sequence[int]  # one more than SESSION_BORDERS_MS; a border belongs to the bar above it
+    endings: Mapping[str, int]  # by reason, one of protocol.accesslog.ENDINGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Requests that failed alike."""
+
+    error: str  # code of the problem; may be empty
+    status: int
+    mode: str
+    requests: int
+    streams: int
+    last_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeState:
+    """Entities of one type, in all streams that were read."""
+
+    type: str
+    streams: int
+    entities: int
+    inserts: int
+    updates: int
+    deletes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateMoment:
+    """One step of `State.step_ms`; a step in which nothing changed may be left out."""
+
+    at_ms: int
+    entities: Mapping[str, int]  # by type, at its end
+    inserts: int
+    updates: int
+    deletes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    streams: int  # that were read
+    messages: int  # of them, changes and controls
+    quarantined: Mapping[str, int]  # messages that are none, by reason
+    types: Sequence[TypeState]
+    step_ms: int
+    moments: Sequence[StateMoment]  # empty if the messages have no times
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """One stream's traffic beside its state; of the join, those with most reads, those with most
+    entities, and those with most entities that nobody read."""
+
+    stream: str
+    requests: int
+    reads: int
+    readers: int
+    bytes_sent: int
+    entities: int
+    changes: int  # inserts, updates and deletes
+    growth: int  # entities now, less those at the beginning of the time that is looked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Of one worker: numbers that are missing in its `seq`."""
+
+    gateway: str
+    worker: int
+    lines: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """lines = accepted + duplicates + quarantined"""
+
+    files: int
+    lines: int
+    duplicates: int
+    quarantined: Mapping[str, int]  # lines by reason
+    gaps: Sequence[Gap]  # of all workers, those without a gap too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportData:
+    made_ms: int
+    logs: str  # where the lines came from
+    origin: str  # where the streams came from, without secrets; empty if none were read
+    notes: Sequence[str]  # what the run wants its reader to know: whole sentences
+    totals: Totals
+    step_ms: int  # see choose_step
+    moments: Sequence[Moment]
+    modes: Sequence[ModeTimes]
+    streams: Sequence[StreamTraffic]  # by requests, the most first; `totals.streams` are there
+    subjects: Sequence[SubjectUsage]  # by requests, the most first; `totals.subjects` are there
+    sessions: Sessions
+    failures: Sequence[Failure]  # every status of 400 and above, and verdict `error`
+    state: State | None  # None if no streams were read
+    pairs: Sequence[Pair]
+    paired: int  # streams that the join has
+    quality: Quality
+
+
+def choose_step(first_ms: int, last_ms: int, finest_ms: int = MINUTE_MS) -> int:
+    """The finest step with which a chart from one to the other has at most MAX_SLOTS."""
+    for step in STEPS_MS:
+        if step >= finest_ms and last_ms // step - first_ms // step < MAX_SLOTS:
+            return step
+    return last_ms - first_ms + 1

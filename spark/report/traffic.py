@@ -1,0 +1,268 @@
+"""Sections about requests: how many and how answered, what that saved, how long they took."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from protocol.accesslog import VERDICTS
+from spark.report.blocks import (
+    Section,
+    data_table,
+    empty,
+    numbers,
+    pictures,
+    section,
+    side_by_side,
+    words,
+)
+from spark.report.charts import Bar, Frame, Series, bar_list, line_chart, stacked_chart
+from spark.report.data import (
+    ANSWERED_VERDICTS,
+    MAX_SLOTS,
+    READ_VERDICTS,
+    ModeTimes,
+    Moment,
+    ReportData,
+)
+from spark.report.figures import count, duration, ratio, share, size, step_name, times
+from spark.report.marks import key, reach, split
+from spark.report.markup import Child, Markup, tag
+from spark.report.scales import (
+    DURATIONS_MS,
+    SHARE,
+    Scale,
+    TimeAxis,
+    linear_scale,
+    log_scale,
+    time_axis,
+)
+
+# From the bottom of a pile to its top: by the gateway alone, with the origin, not at all.
+PILE = ("hit", "hub", "stale", "revalidated", "miss", "pass", "refused", "error")
+assert set(PILE) == set(VERDICTS)
+# What is told of a mode's times, and where they went: names and styles.
+RANKS = {"p50": "circle", "p95": "square", "p99": "diamond"}
+PARTS = {
+    "origin": "t-upstream",
+    "shared fetch or hub": "t-wait",
+    "gateway and client": "t-own",
+}
+LOG_SPREAD = 30  # from which ratio of largest to smallest a logarithmic scale reads better
+NO_REQUESTS = "No requests: the log files that were read hold no line that could be used."
+
+
+def reads_of(verdicts: Mapping[str, int]) -> int:
+    return sum(verdicts.get(verdict, 0) for verdict in READ_VERDICTS)
+
+
+def answered_of(verdicts: Mapping[str, int]) -> int:
+    return sum(verdicts.get(verdict, 0) for verdict in ANSWERED_VERDICTS)
+
+
+def hit_ratio(verdicts: Mapping[str, int]) -> float:
+    return ratio(answered_of(verdicts), reads_of(verdicts))
+
+
+def axis_of(data: ReportData) -> TimeAxis:
+    return time_axis([moment.at_ms for moment in data.moments], data.step_ms, 2 * MAX_SLOTS)
+
+
+def over_time(
+    data: ReportData, value: Callable[[Moment], float], otherwise: float = math.nan
+) -> list[float]:
+    """One value a slot; `otherwise` where nobody asked."""
+    axis = axis_of(data)
+    values = [otherwise] * axis.slots
+    for moment in data.moments:
+        values[axis.slot(moment.at_ms)] = value(moment)
+    return values
+
+
+def traffic_section(data: ReportData) -> Section:
+    title = "Traffic"
+    if not data.moments:
+        return section("traffic", title, None, empty(NO_REQUESTS))
+    lead = "What came in, and who answered it: the cache, a hub, or the origin."
+    below = side_by_side(_hit_chart(data), _volume_chart(data))
+    return section("traffic", title, lead, _verdict_chart(data), below)
+
+
+def savings_section(data: ReportData) -> Section:
+    title, totals = "Savings", data.totals
+    reads = reads_of(totals.verdicts)
+    if not reads or not data.moments:
+        why = "No reads that stored bytes could have answered, so nothing was saved."
+        return section("savings", title, None, empty(why))
+    fetched = max(totals.bytes_sent - totals.bytes_saved, 0)
+    never = totals.requests_saved
+    requests = bar_list(
+        "Requests",
+        "Reads by clients, and what the origin saw of them.",
+        [
+            Bar("clients asked", reads, count(reads), "good"),
+            Bar("origin was asked", totals.origin_reads, count(totals.origin_reads), "cost"),
+            Bar("never happened", never, count(never), "plain"),
+        ],
+    )
+    volume = bar_list(
+        "Bytes",
+        "Sent to clients, and what of it had to be fetched for its reader.",
+        [
+            Bar("clients got", totals.bytes_sent, size(totals.bytes_sent), "good"),
+            Bar("fetched for them", fetched, size(fetched), "cost"),
+            Bar("never fetched", totals.bytes_saved, size(totals.bytes_saved), "plain"),
+        ],
+    )
+    lead = "What caching, collapsing and fan-out kept away from the origin."
+    below = side_by_side(_saved_chart(data), _collapse_chart(data))
+    return section("savings", title, lead, side_by_side(requests, volume), below)
+
+
+def latency_section(data: ReportData) -> Section:
+    title = "Latency"
+    if not data.modes or not data.moments:
+        return section("latency", title, None, empty(NO_REQUESTS))
+    lead = "From a request's head to the end of its response, as the gateway saw it."
+    return section("latency", title, lead, _latency_chart(data), _mode_table(data))
+
+
+def _verdict_chart(data: ReportData) -> Markup:
+    """The verdicts that occur; those that this version does not know are one."""
+    totals = data.totals.verdicts
+    whole = sum(totals.values())
+    found = [(verdict, f"v-{verdict}", over_time(data, _number_of(verdict), 0)) for verdict in PILE]
+    found.append(("other", "v-other", over_time(data, _others, 0)))
+    series = [
+        Series(name, style, values, share(ratio(sum(values), whole)))
+        for name, style, values in found
+        if any(values)
+    ]
+    piles = over_time(data, lambda m: sum(m.verdicts.values()), 0)
+    frame = Frame(
+        "Requests by verdict",
+        f"How the gateway answered, per {step_name(data.step_ms)}.",
+        axis_of(data),
+        linear_scale(piles, whole=True),
+        count,
+    )
+    return stacked_chart(frame, series)
+
+
+def _hit_chart(data: ReportData) -> Markup:
+    note = "Share of reads that stored bytes or a hub answered, without asking the origin."
+    ratios = over_time(data, lambda m: hit_ratio(m.verdicts))
+    frame = Frame("Hit ratio", note, axis_of(data), SHARE, share, 110)
+    return line_chart(frame, [Series("hit ratio", "good", ratios)], filled=True)
+
+
+def _volume_chart(data: ReportData) -> Markup:
+    sent = over_time(data, lambda m: m.bytes_sent, 0)
+    saved = over_time(data, lambda m: m.bytes_saved, 0)
+    fetched = over_time(data, lambda m: max(m.bytes_sent - m.bytes_saved, 0), 0)
+    note = f"Bodies as they were sent, per {step_name(data.step_ms)}."
+    frame = Frame("Bytes to clients", note, axis_of(data), linear_scale(sent), size, 110)
+    series = [
+        Series("without the origin", "good", saved, size(sum(saved))),
+        Series("fetched for them", "cost", fetched, size(sum(fetched))),
+    ]
+    return stacked_chart(frame, series)
+
+
+def _saved_chart(data: ReportData) -> Markup:
+    origin = over_time(data, lambda m: m.origin_reads, 0)
+    saved = over_time(data, lambda m: m.requests_saved, 0)
+    scale = linear_scale([a + b for a, b in zip(origin, saved, strict=True)], whole=True)
+    note = f"Reads per {step_name(data.step_ms)}."
+    title = "Origin requests that happened, and that did not"
+    series = [
+        Series("reached the origin", "cost", origin, count(sum(origin))),
+        Series("never happened", "good", saved, count(sum(saved))),
+    ]
+    return stacked_chart(Frame(title, note, axis_of(data), scale, count, 130), series)
+
+
+def _collapse_chart(data: ReportData) -> Markup:
+    factors = over_time(data, lambda m: ratio(reads_of(m.verdicts), m.origin_reads))
+    known = [factor for factor in factors if factor > 0]
+    if not known:
+        return empty("No collapse factor: the origin was never asked for a read.")
+    steep = max(known) > LOG_SPREAD * min(known)
+    note = (
+        "Client reads for each one that reached the origin."
+        + (" Logarithmic scale." if steep else "")
+        + " A gap: no read, or none that needed the origin."
+    )
+    scale = log_scale(known) if steep else linear_scale(known)
+    frame = Frame("Collapse factor", note, axis_of(data), scale, times, 130)
+    return line_chart(frame, [Series("collapse factor", "good", factors)], filled=True)
+
+
+def _number_of(verdict: str) -> Callable[[Moment], int]:
+    return lambda moment: moment.verdicts.get(verdict, 0)
+
+
+def _others(moment: Moment) -> int:
+    return sum(requests for verdict, requests in moment.verdicts.items() if verdict not in PILE)
+
+
+def _latency_chart(data: ReportData) -> Markup:
+    levels = {
+        "p50": over_time(data, lambda m: m.latency.p50_ms if m.latency else math.nan),
+        "p95": over_time(data, lambda m: m.latency.p95_ms if m.latency else math.nan),
+        "p99": over_time(data, lambda m: m.latency.p99_ms if m.latency else math.nan),
+    }
+    known = [value for values in levels.values() for value in values if math.isfinite(value)]
+    if not known:
+        return empty("Only long-polls and SSE so far: they wait by design and are left out here.")
+    whole = data.totals.latency
+    figures = (whole.p50_ms, whole.p95_ms, whole.p99_ms) if whole else (math.nan,) * 3
+    series = [
+        Series(name, name, values, duration(figure))
+        for (name, values), figure in zip(levels.items(), figures, strict=True)
+    ]
+    note = (
+        f"Per {step_name(data.step_ms)}, without long-polls and SSE, which wait by design."
+        " Logarithmic scale."
+    )
+    scale = log_scale(known, DURATIONS_MS)
+    return line_chart(Frame("Latency over time", note, axis_of(data), scale, duration), series)
+
+
+def _mode_table(data: ReportData) -> Markup:
+    modes = sorted(data.modes, key=lambda mode: -mode.requests)
+    ends = [value for m in modes for value in (m.latency.p50_ms, m.latency.p99_ms)]
+    scale = log_scale(ends, DURATIONS_MS)
+    columns = [
+        words("Mode", [m.mode for m in modes]),
+        numbers("Requests", [m.requests for m in modes], count, bars=True),
+        numbers("p50", [m.latency.p50_ms for m in modes], duration),
+        numbers("p95", [m.latency.p95_ms for m in modes], duration),
+        numbers("p99", [m.latency.p99_ms for m in modes], duration),
+        pictures(
+            f"{duration(scale.low)} to {duration(scale.high)}, log",
+            [_time_range(m, scale) for m in modes],
+        ),
+        pictures("Where the time went", [_time_split(m) for m in modes]),
+    ]
+    note: list[Child] = [
+        *(key(style, name, "point") for name, style in RANKS.items()),
+        tag("br"),
+        *(key(style, name, "block") for name, style in PARTS.items()),
+    ]
+    return data_table("Latency by mode", note, columns)
+
+
+def _time_range(mode: ModeTimes, scale: Scale) -> Markup:
+    values = (mode.latency.p50_ms, mode.latency.p95_ms, mode.latency.p99_ms)
+    return reach(list(zip(values, RANKS.values(), strict=True)), scale)
+
+
+def _time_split(mode: ModeTimes) -> Markup:
+    own = max(mode.duration_ms - mode.wait_ms - mode.upstream_ms, 0.0)
+    amounts = (mode.upstream_ms, mode.wait_ms, own)
+    whole = sum(amounts)
+    return split(
+        [
+            (amount, style, f"{name}\n{duration(amount)}, {share(ratio(amount, whole))}")
+            for amount, (name, style) in zip(amounts, PARTS.items(), strict=True)
+        ]
+    )
