@@ -32,10 +32,10 @@ class Buckets:
 
     def show(self, name: str) -> None:
         if bucket := bucket_of(name):
-            insort(self._shown.setdefault(bucket, []), _local(name))
+            insort(self._shown.setdefault(bucket, []), local_name(name))
 
     def hide(self, name: str) -> None:
-        bucket, local = bucket_of(name), _local(name)
+        bucket, local = bucket_of(name), local_name(name)
         names = self._shown.get(bucket, [])
         at = bisect_left(names, local)
         if at < len(names) and names[at] == local:
@@ -46,7 +46,7 @@ class Buckets:
     def load(self, names: list[str]) -> None:
         """All names at once, as a start finds them."""
         for name in names:
-            self._shown.setdefault(bucket_of(name), []).append(_local(name))
+            self._shown.setdefault(bucket_of(name), []).append(local_name(name))
         for found in self._shown.values():
             found.sort()
 
@@ -70,5 +70,6 @@ class Buckets:
         return found[: wanted.limit], len(found) > wanted.limit
 
 
-def _local(name: str) -> str:
+def local_name(name: str) -> str:
+    """Of a bucket, or of a stream within its bucket."""
     return name.rpartition("/")[2]

@@ -6,8 +6,9 @@ A fork's positions below its fork point are read from its source, up the chain.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cachetools import LRUCache
 
@@ -16,11 +17,14 @@ from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.etags import format_etag, matches
-from protocol.jsonmode import framed, is_whole, split_messages
+from protocol.jsonmode import fitting_length, framed, is_whole, split_messages
 from protocol.replies import Reply
 
 ENTRY_OVERHEAD_BYTES = 1024
 JOIN_BYTES = 64 * 1024  # below this one write of a copy beats two writes
+INLINE_BYTES = 64 * 1024  # of JSON that is looked through on the loop
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -76,6 +80,8 @@ class Chunks:
         chunk = self.cached(stream, start)
         if chunk is not None:
             return chunk
+        if start < stream.earliest:  # also when an older load of it is still running
+            raise replies.offset_gone(stream.earliest)
         self.misses += 1
         key = (stream.state.id, start, stream.tail, stream.closed)
         task = self._loading.get(key)
@@ -113,23 +119,23 @@ class Chunks:
     async def limited(self, stream: Stream, start: int, max_bytes: int) -> Chunk:
         """As many whole messages as fit, but one at least, even if it is larger."""
         chunk = await self.get(stream, start)
-        if len(chunk.reply.body) <= max_bytes or chunk.end == start:
+        data = chunk.reply.body
+        if len(data) <= max_bytes or chunk.end == start:
             return chunk
-        budget = max_bytes - stream.is_json  # an array has one byte more than its messages
-        end = start
-        for message in await self.messages(stream, start, chunk.end):
-            if end > start and end + len(message) - start > budget:
-                break
-            end += len(message)
-        data = await self.raw(stream, start, end)
+        if stream.is_json:
+            data = data[1:-1] + b","  # an array has one byte more than its messages
+            length = await _aside(len(data), lambda: fitting_length(data, max_bytes - 1))
+        else:
+            length = _fitting(await self.messages(stream, start, chunk.end), max_bytes)
+        end = start + length
         at_tail = end == stream.tail
-        return self._make(stream, start, end, data, at_tail, stream.closed and at_tail)
+        return self._make(stream, start, end, data[:length], at_tail, stream.closed and at_tail)
 
     async def messages(self, stream: Stream, start: int, end: int) -> list[bytes]:
-        """The bytes of a range as stored, one piece for each message."""
+        """What a range holds, message by message."""
         if stream.is_json:
             data = await self.raw(stream, start, end)
-            return [message + b"," for message in split_messages(data)] if data else []
+            return await _aside(len(data), lambda: split_messages(data))
         spans = self._spans(stream, start, end)
         return [part for id_, s, e in spans for part in await self._storage.parts(id_, s, e)]
 
@@ -217,6 +223,21 @@ class Chunks:
             return self.streams[fork.state.fork.source_id]
         except KeyError:  # fork and source were removed while we waited
             raise UnknownStream(fork.state.id) from None
+
+
+def _fitting(appends: list[bytes], most_bytes: int) -> int:
+    """Bytes of the first appends that fit, but of one at least."""
+    length = 0
+    for append in appends:
+        if length and length + len(append) > most_bytes:
+            break
+        length += len(append)
+    return length
+
+
+async def _aside(size_bytes: int, work: Callable[[], T]) -> T:
+    """Many messages take their time: in a thread, or everyone would wait."""
+    return work() if size_bytes <= INLINE_BYTES else await asyncio.to_thread(work)
 
 
 def _cost(chunk: Chunk) -> int:

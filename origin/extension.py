@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from origin.buckets import local_name
 from origin.config import OriginConfig
 from origin.live import write_in_time
 from origin.metrics import Metrics
@@ -102,7 +103,7 @@ class Extension:
         return replies.json_reply(
             200,
             {
-                "bucket_id": _local(asked.place.name),
+                "bucket_id": local_name(asked.place.name),
                 "streams": self._service.buckets.count(asked.place.name),
             },
         )
@@ -122,7 +123,7 @@ class Extension:
         return replies.json_reply(
             200,
             {
-                "bucket_id": _local(bucket),
+                "bucket_id": local_name(bucket),
                 "prefix": wanted.prefix,
                 "stream_count": len(rows),
                 "streams": rows,
@@ -189,7 +190,8 @@ class Extension:
         stream = self._service.find(asked.place.name)
         if isinstance(stream, Reply):
             raise Refused(stream)
-        self._service.renew(stream)
+        if asked.request.method in ("GET", "PUT"):  # a look alone keeps nothing alive (DS 5.1)
+            self._service.renew(stream)
         return stream
 
     def _url(self, asked: Asked) -> str:
@@ -209,7 +211,7 @@ class Extension:
             async for piece in pieces:
                 await write_in_time(response, piece)
             await response.write_eof()
-        except (TimeoutError, BelowFloor, DamagedData, UnknownStream) as error:
+        except (ConnectionError, TimeoutError, BelowFloor, DamagedData, UnknownStream) as error:
             log.info("%s cut: %r", asked.place.kind.name.lower(), error)
             response.force_close()
             if asked.request.transport is not None:
@@ -246,10 +248,6 @@ def _row(name: str, stream: Stream) -> dict[str, object]:
         "created_at_ms": state.created_at_ms,
         "last_write_at_ms": state.written_at_ms,
     }
-
-
-def _local(name: str) -> str:
-    return name.rpartition("/")[2]
 
 
 def _no_bucket() -> Reply:

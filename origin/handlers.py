@@ -170,7 +170,7 @@ class Handlers:
     async def _delete(
         self, name: str, headers: Mapping[str, str], request: web.BaseRequest
     ) -> Reply:
-        return await self._service.delete(name)
+        return await self._service.delete(name, headers.get("if-match"))
 
     async def _head(self, name: str, headers: Mapping[str, str], request: web.BaseRequest) -> Reply:
         stream = self._service.find(name)
@@ -212,7 +212,7 @@ class Handlers:
             except (BelowFloor, ProtocolError):  # the next request is told so
                 log.info("event stream ended: a snapshot replaced what it had yet to read")
             await response.write_eof()
-        except (TimeoutError, DamagedData, UnknownStream) as error:
+        except (ConnectionError, TimeoutError, DamagedData, UnknownStream) as error:
             log.info("event stream cut: %r", error)
             response.force_close()
             if request.transport is not None:

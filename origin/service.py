@@ -29,6 +29,7 @@ from origin.streams import Stream
 from protocol import replies
 from protocol.bodies import check_append, stored_bytes
 from protocol.errors import ProtocolError
+from protocol.etags import permits
 from protocol.media import media_type
 from protocol.paths import bucket_of
 from protocol.replies import RETRY_AFTER, Reply
@@ -62,6 +63,7 @@ RENEWALS_PER_TTL = 16
 SWEEP_AGAIN_MS = 1000
 SPARE_DEADLINES = 1024
 MAX_WAITING_BYTES = 64 * 1024 * 1024
+COPIES_AT_A_TIME = 2  # of snapshots for forks: each is in memory as a whole
 
 
 @dataclass(slots=True)
@@ -99,6 +101,7 @@ class Service:
         self._deadlines: list[tuple[int, int]] = []
         self._let_go: list[Stream] = []  # by their last forks, when there was no room to say so
         self._waiting_bytes = 0
+        self._copying = asyncio.Semaphore(COPIES_AT_A_TIME)
         self.buckets = Buckets()
         self.blobs = BlobHolds(storage)
         self.totals = Totals()
@@ -235,9 +238,11 @@ class Service:
         return await self._create_fork(name, request, request.fork, body, location)
 
     def _misses_bucket(self, name: str) -> bool:
-        """Buckets are made explicitly, never by a stream in them."""
-        bucket = bucket_of(name)
-        return bucket != "" and self.find_writable(bucket) is None
+        """Buckets are made explicitly, never by a stream in them; and one whose creation a crash
+        could take back must not leave a stream behind."""
+        bucket_name = bucket_of(name)
+        bucket = self.find_writable(bucket_name)
+        return bucket_name != "" and (bucket is None or not bucket.visible)
 
     async def _created_before(self, stream: Stream, request: Create) -> Reply:
         if stream.state.gone:
@@ -271,7 +276,12 @@ class Service:
         if len(self._ids) >= self._limits.max_streams:
             raise ProtocolError(413, "too-many-streams", "The server holds no more streams.")
         snapshot = None if inherited is None else await self._copy(inherited)
-        await self.admitted(len(data))
+        try:
+            await self.admitted(len(data))
+        except BaseException:
+            if snapshot is not None:
+                self._storage.drop_blob(snapshot.blob)
+            raise
         if name in self._names or self._misses_bucket(name):  # others were faster while we waited
             if snapshot is not None:
                 self._storage.drop_blob(snapshot.blob)
@@ -291,6 +301,7 @@ class Service:
             self._ids[fork.source_id].forks += 1
         self._note_deadline(stream)
         tail, closed = state.tail, state.closed
+        reply = replies.created(state, tail, location)  # now: appends may follow before it lands
 
         def landed() -> None:
             stream.visible = True
@@ -299,7 +310,7 @@ class Service:
                 self.buckets.show(name)
 
         await self.commit(stream, tuple(records), landed)
-        return replies.created(state, stream.tail, location)
+        return reply
 
     def _creation(self, name: str, request: Create, fork: Fork | None, now_ms: int) -> Created:
         content_type, ttl_s = request.content_type_or_default, request.ttl_s
@@ -323,11 +334,12 @@ class Service:
         )
 
     async def _copy(self, snapshot: Snapshot) -> Snapshot:
-        data = await self._storage.read_blob(
-            snapshot.blob, snapshot.blob_bytes, 0, snapshot.size_bytes
-        )
-        blob = self._new_id()
-        size = await self._storage.write_blob(blob, data)
+        async with self._copying:
+            data = await self._storage.read_blob(
+                snapshot.blob, snapshot.blob_bytes, 0, snapshot.size_bytes
+            )
+            blob = self._new_id()
+            size = await self._storage.write_blob(blob, data)
         return replace(snapshot, blob=blob, blob_bytes=size)
 
     async def _create_fork(
@@ -520,7 +532,7 @@ class Service:
 
     # -- delete --------------------------------------------------------------------------------
 
-    async def delete(self, name: str) -> Reply:
+    async def delete(self, name: str, if_match: str | None = None) -> Reply:
         stream = self._names.get(name)
         if stream is None or not self._is_alive(stream, self._clock_ms()):
             return replies.not_found()
@@ -533,7 +545,11 @@ class Service:
         while not self._storage.admits(RECORD_OVERHEAD_BYTES, urgent=True):
             await self._room()
             if stream.removing or stream.state.gone:
-                return await self.delete(name)
+                return await self.delete(name, if_match)
+        if if_match is not None and not permits(if_match, stream.state.etag):
+            reply = replies.precondition_failed(stream.state)
+            await self._settled()
+            return reply
         if not self.buckets.is_empty(name):
             return replies.problem(409, "bucket-not-empty", "The bucket still has streams.")
         settled = asyncio.get_running_loop().create_future()

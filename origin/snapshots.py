@@ -35,6 +35,13 @@ def close_parts(boundary: str) -> bytes:
     return f"\r\n--{boundary}--\r\n".encode()
 
 
+def _growth(stream: Stream, position: int, size_bytes: int) -> int:
+    """Of what is stored, by a snapshot: what it covers goes, unless forks read that."""
+    state = stream.state
+    floor = state.floor if stream.forks else position
+    return state.tail - max(state.base, floor) + size_bytes - state.stored_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
     """All that one answer needs, as it was when it was asked for."""
@@ -81,7 +88,9 @@ class Snapshots:
         refusal = await self._refusal(stream, request.position)
         if refusal is not None:
             return refusal
-        self._service.check_room(stream.state.stored_bytes, len(body))
+        growth = _growth(stream, request.position, len(body))
+        if growth > 0:  # a full stream must be able to shrink
+            self._service.check_room(stream.state.stored_bytes, growth)
         blob = self._new_id()
         size = await self._storage.write_blob(blob, body)
         snapshot = Snapshot(request.position, request.content_type, len(body), blob, size)
@@ -192,7 +201,7 @@ class Snapshots:
         async for messages in self._chunks.batches(stream, plan.start, plan.tail):
             ready, size = [], 0
             for message in messages:
-                ready += [between, message[:-1] if stream.is_json else message]
+                ready += [between, message]
                 size += len(message)
                 if size >= PIECE_BYTES:
                     yield b"".join(ready)

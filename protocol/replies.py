@@ -179,7 +179,7 @@ def refused(judgement: Judgement, state: StreamState, request: Append) -> Reply:
     producer = request.producer
     match judgement:
         case Judgement.ALREADY_CLOSED:
-            return Reply(204, (next_offset(state.tail), NO_STORE, CLOSED))
+            return Reply(204, (next_offset(state.tail), ("ETag", state.etag), NO_STORE, CLOSED))
         case Judgement.CLOSED:
             return problem(
                 409, "closed", "The stream is closed.", (next_offset(state.tail), CLOSED)
@@ -218,7 +218,8 @@ def _refused_producer(judgement: Judgement, state: StreamState, producer: Produc
             f"Epoch {producer.epoch} was replaced by {known[0]}.",
             ((PRODUCER_EPOCH, str(known[0])),),
         )
-    headers = (next_offset(state.tail), NO_STORE, *_producer_headers(*known))
+    headers: Headers = (next_offset(state.tail), ("ETag", state.etag), NO_STORE)
+    headers += _producer_headers(*known)
     return Reply(204, (*headers, CLOSED) if state.closed else headers)
 
 

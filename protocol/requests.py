@@ -131,7 +131,7 @@ def parse_publish(offset: str, headers: Mapping[str, str]) -> Publish:
 
 
 def parse_listing(query: str) -> Listing:
-    values = _values(query, ("prefix", "after", "limit"))
+    values = known_values(query, ("prefix", "after", "limit"))
     limit = values.get("limit", str(MAX_LISTED))
     if not _CANONICAL_INTEGER.fullmatch(limit) or not 1 <= int(limit) <= MAX_LISTED:
         raise ProtocolError(400, "invalid-limit", f"`limit` is a number from 1 to {MAX_LISTED}.")
@@ -140,14 +140,14 @@ def parse_listing(query: str) -> Listing:
 
 def check_bootstrap_query(query: str) -> None:
     """A bootstrap is given once; what follows it is read from the stream."""
-    if "live" in _values(query, ("live",)):
+    if "live" in known_values(query, ("live",)):
         raise ProtocolError(400, "bootstrap-is-not-live", "Read on from Stream-Next-Offset, live.")
 
 
 @lru_cache(maxsize=8192)
 def parse_read(query: str) -> Read:
     """From the raw query string: dict-like access would hide a repeated `offset`."""
-    values = _values(query, ("offset", "live", "cursor", "max_bytes"))
+    values = known_values(query, ("offset", "live", "cursor", "max_bytes"))
     offset, live = values.get("offset"), values.get("live")
     if live is not None and live not in (LONG_POLL, SSE):
         raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
@@ -157,7 +157,7 @@ def parse_read(query: str) -> Read:
     return Read(position, live, values.get("cursor"), _max_bytes(values.get("max_bytes")))
 
 
-def _values(query: str, known: tuple[str, ...]) -> dict[str, str]:
+def known_values(query: str, known: tuple[str, ...]) -> dict[str, str]:
     """Of the parameters that are known; others are as good as absent."""
     values: dict[str, str] = {}
     for pair in query.split("&"):

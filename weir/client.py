@@ -1,8 +1,9 @@
 """Reading one JSON stream from any Durable Streams server: what is there, then what comes.
 
-A reader begins with `/bootstrap`, or with a replay from the start where a server has none, reads on
-to the tail, and then waits there by long-poll. When the server says that a position is gone (410),
-a snapshot has replaced it and the reader begins again. Foreign errors become `RequestFailed` here.
+A reader begins with `/bootstrap`, with the snapshot alone where there is too much for that, or with
+a replay from the start where a server has neither. It reads on to the tail, and then waits there by
+long-poll. When the server says that a position is gone (410), a snapshot has replaced it and the
+reader begins again. Foreign errors become `RequestFailed` here.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ from wire.settings import SettingsError
 
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
 NO_BOOTSTRAP = (400, 404, 405, 501)
+TOO_LARGE = 413
 TRANSIENT = (429, 502, 503, 504)
 MAX_FRUITLESS = 3  # beginnings that never reached the tail
 FIRST_PAUSE_SECS, LAST_PAUSE_SECS = 0.5, 15.0
@@ -132,11 +134,13 @@ class StreamClient:
 
     async def publish(self, offset: str, snapshot: bytes) -> None:
         """Make the snapshot the beginning of the stream."""
-        address = f"{self.url}/snapshot/{quote(offset, safe='')}"
-        headers = {"Content-Type": JSON_TYPE}
+        address, headers = self._snapshot_url(offset), {"Content-Type": JSON_TYPE}
         async with self._request("PUT", address, data=snapshot, headers=headers) as response:
             if response.status != 204:  # a 201 would be a stream of that name
                 raise await _refusal(response)
+
+    def _snapshot_url(self, offset: str) -> str:
+        return f"{self.url}/snapshot/{quote(offset, safe='')}"
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -156,16 +160,39 @@ class StreamClient:
         self._up_to_date = self._closed = False
         async with self._request("GET", f"{self.url}/bootstrap") as response:
             boundary = _boundary_of(response)
+            is_too_large = response.status == TOO_LARGE
             if response.status in NO_BOOTSTRAP or (response.status == 200 and boundary is None):
                 yield Begun(None, by_replay=True)
                 return
-            if response.status != 200 or boundary is None:
+            if boundary is not None and response.status == 200:
+                told = response.headers.get(STREAM_SNAPSHOT_OFFSET, START)
+                snapshot_offset = None if told == START else told
+                yield Begun(snapshot_offset)
+                async for batch in _bootstrap_batches(response, boundary, snapshot_offset):
+                    yield batch
+                self._move(response)
+            elif not is_too_large:
                 raise RequestFailed(str(await _refusal(response)))  # beginning again is no help
-            told = response.headers.get(STREAM_SNAPSHOT_OFFSET, START)
-            snapshot_offset = None if told == START else told
-            yield Begun(snapshot_offset)
-            async for batch in _bootstrap_batches(response, boundary, snapshot_offset):
-                yield batch
+        if is_too_large:
+            async for event in self._begin_with_snapshot():
+                yield event
+
+    async def _begin_with_snapshot(self) -> AsyncIterator[Event]:
+        """There is too much for one answer: the snapshot by itself, and then whatever follows."""
+        async with self._request("HEAD", self.url) as response:
+            if response.status != 200:
+                raise RequestFailed(str(await _refusal(response)))
+            snapshot_offset = response.headers.get(STREAM_SNAPSHOT_OFFSET)
+        yield Begun(snapshot_offset)
+        if snapshot_offset is None:
+            return
+        async with self._request("GET", self._snapshot_url(snapshot_offset)) as response:
+            if response.status == 404:
+                raise _Gone(f"{self.url}: another snapshot has replaced {shown(snapshot_offset)}")
+            if response.status != 200:
+                raise RequestFailed(str(await _refusal(response)))
+            part = Part(response.headers.get("Content-Type", ""), await response.read())
+            yield Batch(_snapshot_messages(part), f"of the snapshot at {snapshot_offset}")
             self._move(response)
 
     async def _read(self, **live: str) -> Batch:

@@ -12,13 +12,20 @@ meet, and a stream with a part is the key of whatever is stored.
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote
 
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
 from protocol.offsets import NOW, START, is_offset
 from protocol.paths import LISTING, RESERVED, Kind, Place, parse_path, stream_url
-from protocol.requests import LONG_POLL, MAX_LISTED, SSE, check_bootstrap_query, parse_listing
+from protocol.requests import (
+    LONG_POLL,
+    MAX_LISTED,
+    SSE,
+    check_bootstrap_query,
+    known_values,
+    parse_listing,
+)
 
 METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 ZERO = "0000000000000000_0000000000000000"
@@ -173,7 +180,7 @@ def _service_route(action: str, path: str, query: str) -> Route:
 
 
 def parse_read(query: str) -> Read:
-    values = _known_values(query)
+    values = known_values(query, _KNOWN)
     offset, live = values.get("offset"), values.get("live")
     if live is not None and live not in (LONG_POLL, SSE):
         raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
@@ -199,18 +206,6 @@ def _max_bytes(text: str | None) -> int | None:
     if not _MAX_BYTES.fullmatch(text):
         raise ProtocolError(400, "invalid-max-bytes", "`max_bytes` is a number above 0.")
     return int(text)
-
-
-def _known_values(query: str) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for pair in query.split("&"):
-        key, _, value = pair.partition("=")
-        key = unquote_plus(key)
-        if key in _KNOWN:
-            if key in values:
-                raise ProtocolError(400, "repeated-parameter", f"`{key}` is given twice.")
-            values[key] = unquote_plus(value)
-    return values
 
 
 def _mode_of(read: Read) -> str:

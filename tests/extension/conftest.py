@@ -134,7 +134,11 @@ class Held:
         setattr(self.storage, self._method, self._call)
 
     def let_go(self) -> None:
-        self._origin.call(self._gate.set)
+        self._origin.call(self.let_go_now)
+
+    def let_go_now(self) -> None:
+        """On the origin's loop."""
+        self._gate.set()
 
 
 def problem(reply: Response) -> tuple[int, str]:

@@ -1,5 +1,6 @@
 """Section 2: snapshots, what they replace, and what becomes of the bytes below them."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -7,14 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from itertools import count
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from origin.config import LimitsConfig
+from origin.service import COPIES_AT_A_TIME
+from origin.snapshots import Snapshots
 from origin.storage.inspect import fsck
-from protocol.replies import IMMUTABLE, REVALIDATE
+from protocol.replies import IMMUTABLE, REVALIDATE, Reply
+from protocol.requests import Publish, parse_create
 from tests.conftest import StartOrigin
 from tests.extension.conftest import (
     AT,
@@ -34,6 +40,7 @@ from tests.extension.conftest import (
 )
 from tests.helpers.origin import MIB, LocalOrigin
 from tests.helpers.rawhttp import (
+    TIMEOUT_S,
     Closed,
     Connection,
     EventStream,
@@ -317,6 +324,26 @@ def test_2_2_a_snapshot_makes_room_in_a_full_stream(start_api: StartApi, mode: s
         api.publish(FLAT, tail, b"small")
     assert api.parts(FLAT) == [Part(TEXT, b"small")]
     assert tail == AT(45_000)
+
+
+@pytest.mark.parametrize("limit", ["max_stream_bytes", "max_memory_bytes"])
+def test_2_2_a_full_stream_takes_a_snapshot_that_is_smaller_than_what_it_replaces(
+    start_api: StartApi, limit: str
+) -> None:
+    api = start_api(limits={limit: 10_000})
+    tail = api.create(FLAT, body=b"x" * 10_000)
+    api.publish(FLAT, tail, b"y" * 9_000)
+    assert problem(api.try_publish(FLAT, tail, b"y" * 10_001))[0] == 413
+    api.publish(FLAT, tail, b"z" * 10_000)
+    assert problem(api("POST", FLAT, {"Content-Type": TEXT}, b"x"))[0] == 413
+
+
+def test_2_2_what_forks_still_read_counts_as_before(start_api: StartApi) -> None:
+    api = start_api(limits={"max_stream_bytes": 10_000})
+    tail = api.create(FLAT, body=b"x" * 9_000)
+    assert api.fork("/v1/stream/fork", FLAT).status == 201
+    assert problem(api.try_publish(FLAT, tail, b"y" * 2_000))[0] == 413
+    api.publish(FLAT, tail, b"y" * 1_000)
 
 
 # -- 2.2 concurrency -----------------------------------------------------------------------------
@@ -777,6 +804,109 @@ def test_reading_and_writing_the_snapshot_keep_a_stream_alive(
     else:
         assert api("GET", FLAT + rest.format(tail=tail)).status in (200, 307)
     assert origin.call(deadline_ms) > before
+
+
+@pytest.mark.parametrize("method", ["HEAD", "DELETE"])
+@pytest.mark.parametrize("rest", ["/bootstrap", "/snapshot", "/snapshot/{tail}"])
+def test_a_look_at_the_snapshot_keeps_no_stream_alive(
+    origin: LocalOrigin, connect: Connect, method: str, rest: str
+) -> None:
+    """As HEAD of the stream itself."""
+    api = connect(origin)
+    tail = api.create(FLAT, body=b"x", stream_ttl="60")
+    api.publish(FLAT, tail)
+    (stream,) = origin.origin._service._names.values()
+    before = stream.deadline_ms
+    assert before is not None
+    wait_until(lambda: time.time() * 1000 > before - 60_000 + 2)
+    assert api(method, FLAT + rest.format(tail=tail)).status in (200, 307, 405, 409)
+    assert stream.deadline_ms == before
+
+
+@pytest.mark.parametrize("part", ["bootstrap", "snapshot/{tail}"])
+def test_a_reader_who_leaves_is_no_error(
+    start_origin: StartOrigin, connect: Connect, part: str
+) -> None:
+    """Reported as one, each would be a traceback in the log; `start_origin` looks for these."""
+    origin = start_origin()
+    api = connect(origin)
+    tail = api.create(FLAT, body=b"x")
+    api.publish(FLAT, tail)
+    held = Held(origin, "read_blob")
+    readers = origin.origin._service.blobs._readers
+
+    def go_on_while_it_closes() -> None:
+        held.let_go_now()
+        for connection in origin.origin._server.connections:
+            if connection._current_request is not None:
+                assert connection.transport is not None
+                connection.transport.close()
+
+    with origin.connect() as leaving:
+        leaving.send(encode_request("GET", f"{FLAT}/{part.format(tail=tail)}"))
+        held.wait_for_it()
+        origin.call(go_on_while_it_closes)
+    wait_until(lambda: origin.call(lambda: not readers))
+
+
+def test_a_fork_at_a_snapshot_that_is_on_its_way(
+    start_origin: StartOrigin, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it covers goes while the fork is made; the offset is a boundary all the same."""
+    origin = start_origin("file-durable")
+    connect(origin).create(FLAT, JSON, b"[1,2,3]")
+    service, storage = origin.origin._service, origin.origin._storage
+    snapshots = Snapshots(service, storage, service._chunks, LimitsConfig(), service._new_id)
+    name = FLAT.removeprefix("/v1/stream/")
+    fork = parse_create({"stream-forked-from": FLAT, "stream-fork-offset": AT(4)})
+    read, stage, staged = storage.read, storage.stage, asyncio.Event()
+
+    def stage_and_tell(*arguments: Any) -> None:
+        stage(*arguments)
+        staged.set()
+
+    monkeypatch.setattr(storage, "stage", stage_and_tell)
+
+    async def publish_and_fork() -> tuple[Reply, Reply]:
+        publishing = asyncio.create_task(snapshots.publish(name, Publish(4, TEXT), b"1"))
+        await staged.wait()
+
+        async def read_late(stream_id: int, start: int, end: int) -> bytes:
+            await publishing
+            return await read(stream_id, start, end)
+
+        monkeypatch.setattr(storage, "read", read_late)
+        forked = await service.create("fork", fork, b"", "location")
+        return await publishing, forked
+
+    work = asyncio.run_coroutine_threadsafe(publish_and_fork(), origin._loop)
+    assert [reply.status for reply in work.result(TIMEOUT_S)] == [204, 201]
+
+
+def test_forks_of_a_large_snapshot_do_not_all_copy_it_at_once(
+    start_origin: StartOrigin, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each copy is in memory as a whole while it is made."""
+    origin = start_origin()
+    api = connect(origin)
+    api.publish(FLAT, api.create(FLAT, body=b"x"))
+    storage, at_once = origin.origin._storage, [0]
+    write = storage.write_blob
+
+    async def write_slowly(blob: int, data: bytes) -> int:
+        at_once.append(at_once[-1] + 1)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        at_once.append(at_once[-1] - 1)
+        return await write(blob, data)
+
+    monkeypatch.setattr(storage, "write_blob", write_slowly)
+    apis = [connect(origin) for _ in range(12)]
+    for number, other in enumerate(apis):
+        fork = {"Stream-Forked-From": FLAT}
+        other.connection.send(encode_request("PUT", f"/v1/stream/fork{number}", fork))
+    assert [other.connection.read_response("PUT").status for other in apis] == [201] * 12
+    assert 1 <= max(at_once) <= COPIES_AT_A_TIME
 
 
 # -- what is left on the disk, and in memory -----------------------------------------------------

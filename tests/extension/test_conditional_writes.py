@@ -1,12 +1,16 @@
 """If-Match and If-None-Match on writes: a writer who has seen a state changes that state only."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from protocol.replies import Reply
+from protocol.requests import parse_append, parse_create
 from tests.conftest import StartOrigin
-from tests.extension.conftest import KEPT_FOR_GOOD, TEXT, Api, Connect, problem
-from tests.helpers.rawhttp import Response
+from tests.extension.conftest import AT, KEPT_FOR_GOOD, TEXT, Api, Connect, problem
+from tests.helpers.origin import LocalOrigin
+from tests.helpers.rawhttp import TIMEOUT_S, Response
 
 PRODUCER = {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}
 
@@ -25,6 +29,16 @@ def test_every_answer_about_a_stream_names_its_tag(api: Api, path: str) -> None:
     assert appended["ETag"] == api.head(path)["ETag"] != created["ETag"]
     closed = api("POST", path, {"Stream-Closed": "true"})
     assert closed["ETag"] == api.head(path)["ETag"] != appended["ETag"]
+    again = api("POST", path, {"Stream-Closed": "true"})
+    assert (again.status, again["ETag"]) == (204, closed["ETag"])
+
+
+def test_a_duplicate_names_the_tag_as_well(api: Api, path: str) -> None:
+    """Whoever never got the first answer goes on from this one."""
+    api.create(path)
+    for status in (200, 204):
+        reply = api("POST", path, {"Content-Type": TEXT, **PRODUCER}, b"x")
+        assert (reply.status, reply["ETag"]) == (status, api.head(path)["ETag"])
 
 
 def test_head_can_be_asked_whether_anything_changed(api: Api, path: str) -> None:
@@ -135,6 +149,20 @@ def test_a_condition_is_about_this_stream_and_not_the_one_before(api: Api, path:
     assert post(api, path, b"two", If_Match=etag).status == 412
 
 
+def test_a_stream_that_has_changed_is_not_deleted(api: Api, path: str) -> None:
+    api.create(path)
+    old = api.head(path)["ETag"]
+    tail = api.append(path, b"one")
+    now = api.head(path)["ETag"]
+    for condition in (old, f"W/{now}"):
+        reply = api("DELETE", path, {"If-Match": condition})
+        assert problem(reply) == (412, "precondition-failed")
+        assert (reply["ETag"], reply.next_offset) == (now, tail)
+    assert api.read(path).body == b"one"
+    assert api("DELETE", path, {"If-Match": now}).status == 204
+    assert api("DELETE", path, {"If-Match": "*"}).status == 404
+
+
 def test_a_condition_on_a_missing_stream_is_not_found(api: Api, path: str) -> None:
     assert post(api, path, b"x", If_Match="*").status == 404
 
@@ -146,6 +174,26 @@ def test_a_closed_stream_is_closed_whatever_the_condition(
     api.create(path)
     api.close(path)
     assert problem(post(api, path, b"x", If_Match=condition)) == (409, "closed")
+
+
+def test_the_tag_of_a_creation_is_of_what_was_created(origin: LocalOrigin) -> None:
+    """Not of what someone else appended before the answer was out: a write by that tag would go
+    over data that its writer has never seen."""
+    service = origin.origin._service
+
+    async def create_and_append() -> tuple[Reply, Reply]:
+        create = parse_create({"content-type": TEXT})
+        creation = asyncio.create_task(service.create("s", create, b"", "location"))
+        await asyncio.sleep(0)  # it is staged
+        appended: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        append = parse_append({"content-type": TEXT, "stream-closed": "true"})
+        service.append("s", append, b"x", appended.set_result)
+        return await creation, await appended
+
+    work = asyncio.run_coroutine_threadsafe(create_and_append(), origin._loop)
+    created, appended = (dict(reply.headers) for reply in work.result(TIMEOUT_S))
+    assert created["Stream-Next-Offset"] == AT(0) and "Stream-Closed" not in created
+    assert created["ETag"].endswith(':0"') and appended["ETag"].endswith(':1:c"')
 
 
 @KEPT_FOR_GOOD

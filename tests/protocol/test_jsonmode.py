@@ -8,7 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.errors import ProtocolError
-from protocol.jsonmode import MAX_DEPTH, framed, prefix_length, split_messages, stored_form
+from protocol.jsonmode import (
+    MAX_DEPTH,
+    fitting_length,
+    framed,
+    is_whole,
+    prefix_length,
+    split_messages,
+    stored_form,
+)
 
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -227,6 +235,41 @@ def test_prefix_length_ends_after_that_many_messages(items: list[Any], count: in
         assert length is None
     else:
         assert split_messages(stored[:length]) == split_messages(stored)[:count]
+
+
+@given(st.lists(values, min_size=1, max_size=6), layouts, st.integers(0, 60))
+def test_as_many_messages_as_fit_but_one_at_least(
+    items: list[Any], layout: dict[str, Any], most_bytes: int
+) -> None:
+    stored = stored_form(json.dumps(items, **layout).encode())
+    ends = [0]
+    for message in split_messages(stored):
+        ends.append(ends[-1] + len(message) + 1)
+    fitting = [end for end in ends[1:] if end <= max(most_bytes, ends[1])]
+    assert fitting_length(stored, most_bytes) == fitting[-1]
+
+
+def test_what_does_not_fit_is_not_looked_at() -> None:
+    """A reader who takes little of a large append must not pay for all of it."""
+    assert fitting_length(b"1,[2],nonsense", 6) == 6
+    assert fitting_length(b"1,[2],nonsense", 5) == 2
+
+
+def test_long_numbers_and_deep_messages_fit_as_any() -> None:
+    for message in (b"1" * 9000, b"1E400", b"[" * MAX_DEPTH + b"]" * MAX_DEPTH, b'"\\ud800"'):
+        assert fitting_length(message + b",1,", 1) == len(message) + 1
+
+
+@given(st.lists(values, min_size=1, max_size=6), layouts)
+def test_whole_is_what_begins_between_messages(items: list[Any], layout: dict[str, Any]) -> None:
+    stored = stored_form(json.dumps(items, **layout).encode())
+    begins, at = {0}, 0
+    for message in split_messages(stored)[:-1]:
+        at += len(message) + 1
+        begins.add(at)
+    after_commas = {n + 1 for n, byte in enumerate(stored[:-1]) if byte == ord(",")}
+    assert {n for n in after_commas | {0} if is_whole(stored[n:])} == begins
+    assert not is_whole(b"")
 
 
 def test_nothing_stored_is_framed_as_an_empty_array() -> None:

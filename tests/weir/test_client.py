@@ -159,6 +159,37 @@ async def test_a_server_without_bootstrap_is_replayed(
     ]
 
 
+async def test_what_is_too_large_for_a_bootstrap_is_read_in_pieces(
+    scripted: ScriptedOrigin,
+) -> None:
+    scripted.on("GET", BOOTSTRAP, Answer(413))
+    scripted.on("HEAD", PATH, Answer(200, {"Stream-Snapshot-Offset": "a+b"}))
+    scripted.on("GET", f"{PATH}/snapshot/a%2Bb", batch(1, offset="a+b"))
+    scripted.on("GET", PATH, batch(2, offset="c", **{"Stream-Up-To-Date": "true"}))
+    assert await read(scripted) == [
+        Begun("a+b"),
+        Batch([b"1"], "of the snapshot at a+b"),
+        Batch([b"2"], "after offset a+b"),
+        CaughtUp("c"),
+    ]
+
+
+async def test_a_snapshot_that_was_replaced_meanwhile_is_looked_for_again(
+    scripted: ScriptedOrigin,
+) -> None:
+    scripted.on("GET", BOOTSTRAP, Answer(413))
+    heads = [Answer(200, {"Stream-Snapshot-Offset": offset}) for offset in ("5", "6")]
+    scripted.on("HEAD", PATH, heads)
+    scripted.on("GET", f"{PATH}/snapshot/5", Answer(404))
+    scripted.on("GET", f"{PATH}/snapshot/6", batch(offset="6", **{"Stream-Up-To-Date": "true"}))
+    events = await read(scripted)
+    assert [event for event in events if not isinstance(event, Batch)] == [
+        Begun("5"),
+        Begun("6"),
+        CaughtUp("6"),
+    ]
+
+
 async def test_a_stream_that_does_not_exist_is_said_in_the_servers_words(
     scripted: ScriptedOrigin,
 ) -> None:

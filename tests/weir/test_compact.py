@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from protocol.state import materialise, parse_message, split_array
+from tests.conftest import StartOrigin
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import Client
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin, simple_stream
@@ -140,3 +141,21 @@ def test_compacting_changes_no_state_and_can_be_repeated(
     again = weir("compact", url)
     assert again.out[1:3] == ["messages read   4", "live entities   2"]
     assert json.loads(weir("state", url, "--json").out[0]) == {"user": {"1": "b", "3": 0}}
+
+
+def test_more_than_a_bootstrap_may_have_is_compacted_all_the_same(
+    weir: Weir, start_origin: StartOrigin
+) -> None:
+    """Nothing else would make it small again."""
+    origin = start_origin(limits={"max_bootstrap_bytes": 300})
+    url = f"http://127.0.0.1:{origin.port}{PATH}"
+    with origin.client() as client:
+        client.create("s", JSON, b"[" + b",".join(MESSAGES) + b"]")
+        for number in (1, 2):
+            assert client("GET", "s/bootstrap").status == 413
+            before = weir("state", url, "--json")
+            assert (before.code, weir("compact", url).code) == (0, 0)
+            assert client("GET", "s/bootstrap").status == 200
+            assert weir("state", url, "--json") == before
+            for value in range(4):
+                client.append("s", change("1", number + value, "update"), JSON)
