@@ -29,7 +29,7 @@ from origin.storage.base import (
     UnknownStream,
     UnusableData,
 )
-from origin.storage.blobs import Blobs
+from origin.storage.blobs import BLOB_THREADS, Blobs, write_blob
 from origin.storage.commit import Batch, GroupCommit, Unit
 from origin.storage.files import Files, lock_directory
 from origin.storage.format import decode_state, encode_state
@@ -178,6 +178,7 @@ class AcidStorage:
         self._closing = False
         self._blobs = Blobs(os.path.join(data_dir, "snapshots"), Files())
         self._workers = ThreadPoolExecutor(min(shards, 8), thread_name_prefix="weir-acid")
+        self._blob_workers = ThreadPoolExecutor(BLOB_THREADS, thread_name_prefix="weir-blob")
         self._lock_fd = -1
 
     async def recover(self) -> list[StreamState]:
@@ -309,12 +310,15 @@ class AcidStorage:
         return await self._look(stream_id, start, lambda shard: shard.parts(stream_id, start, end))
 
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
-        return await self._look(
+        found = await self._look(
             stream_id, at_or_after, lambda shard: shard.boundary(stream_id, at_or_after)
         )
+        if at_or_after < self._floors.get(stream_id, 0):  # its row may have gone before we looked
+            raise BelowFloor(stream_id)
+        return found
 
     async def write_blob(self, blob: int, data: bytes) -> int:
-        return await self._loop.run_in_executor(self._workers, self._blobs.write, blob, data)
+        return await write_blob(self._blobs, self._blob_workers, blob, data)
 
     async def read_blob(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
         return await self._loop.run_in_executor(
@@ -322,7 +326,7 @@ class AcidStorage:
         )
 
     def drop_blob(self, blob: int) -> None:
-        self._loop.run_in_executor(self._workers, self._blobs.remove, blob)
+        self._loop.run_in_executor(self._blob_workers, self._blobs.remove, blob)
 
     async def _look(self, stream_id: int, start: int, look: Callable[[Shard], T]) -> T:
         shard = self._shard(stream_id)
@@ -346,6 +350,7 @@ class AcidStorage:
         self._closing = True
         await asyncio.gather(*self._trimming)
         self._workers.shutdown()
+        self._blob_workers.shutdown()
         for shard in self._shards:
             shard.env.close()
         os.close(self._lock_fd)

@@ -4,9 +4,11 @@ A blob has the form of a segment of its own, so its bytes are verified in blocks
 One that no state names was never published, or is no longer the latest, and goes at the next start.
 """
 
+import asyncio
 import logging
 import os
 from collections.abc import Collection
+from concurrent.futures import Executor
 
 from origin.storage.base import StorageFull
 from origin.storage.files import Files
@@ -16,9 +18,11 @@ from protocol.stream import Snapshot
 
 log = logging.getLogger("weir.storage")
 
+BLOB_THREADS = 2  # of their own: nothing else waits for the disk to take a large snapshot
+
 
 class Blobs:
-    """Everything here runs in worker threads."""
+    """Its methods run in worker threads."""
 
     def __init__(self, folder: str, files: Files) -> None:
         self._folder = folder
@@ -64,5 +68,16 @@ class Blobs:
     def keep_only(self, blobs: Collection[int]) -> None:
         for folder, _, names in os.walk(self._folder):
             for name in names:
-                if int(name.removesuffix(".seg"), 16) not in blobs:
+                if name.endswith(".seg") and int(name.removesuffix(".seg"), 16) not in blobs:
                     self._files.unlink(os.path.join(folder, name))
+
+
+async def write_blob(blobs: Blobs, workers: Executor, blob: int, data: bytes) -> int:
+    """Who leaves while it is written leaves nothing behind."""
+    loop = asyncio.get_running_loop()
+    writing = loop.run_in_executor(workers, blobs.write, blob, data)
+    try:
+        return await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        writing.add_done_callback(lambda _: loop.run_in_executor(None, blobs.remove, blob))
+        raise

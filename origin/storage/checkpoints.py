@@ -10,6 +10,8 @@ from functools import partial
 
 import msgspec
 
+from origin.storage.base import DamagedData
+from origin.storage.blobs import Blobs
 from origin.storage.catalog import Catalog
 from origin.storage.files import Files
 from origin.storage.format import (
@@ -68,6 +70,7 @@ class Cut:
 
     flushes: list[Flush]
     removed: list[int]
+    dropped: list[int]
     retired: list[JournalFile]
     next_batch: int
     journal: int
@@ -75,12 +78,13 @@ class Cut:
 
 class CheckpointWriter:
     def __init__(
-        self, files: Files, journal: Journal, catalog: Catalog, segments: Segments
+        self, files: Files, journal: Journal, catalog: Catalog, segments: Segments, blobs: Blobs
     ) -> None:
         self._files = files
         self._journal = journal
         self._catalog = catalog
         self._segments = segments
+        self._blobs = blobs
         self.abandoned = False
 
     def write(self, cut: Cut) -> None:
@@ -130,7 +134,11 @@ class CheckpointWriter:
             return stored.extent.end
         if flush.floor <= stored.state.base:
             return stored.extent.first
-        return self._segments.block_at(stored.state.id, stored.extent, flush.floor)
+        try:
+            return self._segments.block_at(stored.state.id, stored.extent, flush.floor)
+        except DamagedData as error:  # or of a stream that was removed meanwhile
+            log.warning("nothing given back: %s", error)
+            return stored.extent.first
 
     def reclaim(self, cut: Cut) -> None:
         """What cannot be deleted now is deleted at the next start."""
@@ -141,6 +149,7 @@ class CheckpointWriter:
             if flush.floor > flush.stored.state.base and flush.extent.first
         ]
         work += [partial(self._segments.remove, stream_id) for stream_id in cut.removed]
+        work += [partial(self._blobs.remove, blob) for blob in cut.dropped]
         for step in work:
             try:
                 step()

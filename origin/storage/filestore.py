@@ -29,7 +29,7 @@ from origin.storage.base import (
     StorageFull,
     UnknownStream,
 )
-from origin.storage.blobs import Blobs
+from origin.storage.blobs import BLOB_THREADS, Blobs, write_blob
 from origin.storage.catalog import Catalog
 from origin.storage.checkpoints import CheckpointAbandoned, CheckpointWriter, Cut, Flush
 from origin.storage.commit import Batch, GroupCommit, Unit
@@ -86,11 +86,12 @@ class FileStorage:
         self._segments = Segments(os.path.join(data_dir, "segments"), self._files)
         self._blobs = Blobs(os.path.join(data_dir, "snapshots"), self._files)
         self._checkpoints = CheckpointWriter(
-            self._files, self._journal, self._catalog, self._segments
+            self._files, self._journal, self._catalog, self._segments, self._blobs
         )
         self._streams: dict[int, Stored] = {}
         self._dirty: dict[int, StreamState] = {}
         self._removed: list[int] = []
+        self._dropped: list[int] = []  # blobs that go with the next checkpoint
         self._older: list[JournalFile] = []
         self._spare: JournalFile | None = None
         self._spare_coming = False
@@ -101,6 +102,7 @@ class FileStorage:
         self._checkpoint: asyncio.Task[None] | None = None
         self._readers = ThreadPoolExecutor(4, thread_name_prefix="weir-read")
         self._background = ThreadPoolExecutor(1, thread_name_prefix="weir-checkpoint")
+        self._blob_workers = ThreadPoolExecutor(BLOB_THREADS, thread_name_prefix="weir-blob")
         self._tasks: set[asyncio.Task[None]] = set()
         self._lock_fd = -1
         self._closing = False
@@ -187,12 +189,18 @@ class FileStorage:
         self._blobs.keep_only({state.snapshot.blob for state in states if state.snapshot})
         for stored in recovered.streams.values():
             if stored.extent.first:  # perhaps the last punch never came
-                self._segments.punch(stored.state.id, stored.extent.first)
+                self._punch(stored.state.id, stored.extent.first)
         for folder, _, names in os.walk(os.path.join(self._data_dir, "segments")):
             for name in names:
                 stem = name.removesuffix(".seg")
                 if name.endswith(".seg") and int(stem, 16) not in recovered.cataloged:
                     self._files.unlink(os.path.join(folder, name))
+
+    def _punch(self, stream_id: int, first: int) -> None:
+        try:
+            self._segments.punch(stream_id, first)
+        except OSError as error:  # not every file system can
+            log.warning("nothing given back: %s", error)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -276,10 +284,11 @@ class FileStorage:
             if (stored := self._streams.get(id_)) is not None
         ]
         removed, self._removed = self._removed, []
+        dropped, self._dropped = self._dropped, []
         self._dirty = {}
         self._open_spare()
         retired, self._older = self._older, []
-        return Cut(flushes, removed, retired, self._next_batch, self._current.number)
+        return Cut(flushes, removed, dropped, retired, self._next_batch, self._current.number)
 
     def _write(self, batch: Batch) -> None:
         assert isinstance(batch.where, _Sealed)
@@ -354,7 +363,7 @@ class FileStorage:
             return
         self._schedule_checkpoint(self._checkpoint_secs)
         self._want_spare()
-        if self._dirty or self._removed or self._older:
+        if self._dirty or self._removed or self._dropped or self._older:
             self._cut_wanted = True
             self._cut_if_idle()
 
@@ -429,6 +438,8 @@ class FileStorage:
         return older + newest if newest else older
 
     async def parts(self, stream_id: int, start: int, end: int) -> list[bytes]:
+        if start >= end:
+            return []
         stored = self._stored(stream_id)
         if start < stored.floor:
             raise BelowFloor(stream_id)
@@ -459,7 +470,7 @@ class FileStorage:
     # -- blobs -------------------------------------------------------------------------------
 
     async def write_blob(self, blob: int, data: bytes) -> int:
-        return await self._loop.run_in_executor(self._readers, self._blobs.write, blob, data)
+        return await write_blob(self._blobs, self._blob_workers, blob, data)
 
     async def read_blob(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
         return await self._loop.run_in_executor(
@@ -467,7 +478,10 @@ class FileStorage:
         )
 
     def drop_blob(self, blob: int) -> None:
-        self._loop.run_in_executor(self._readers, self._blobs.remove, blob)
+        if self._synced:
+            self._loop.run_in_executor(self._blob_workers, self._blobs.remove, blob)
+        else:  # a power cut may still take back the record that made it superfluous
+            self._dropped.append(blob)
 
     # -- pieces ------------------------------------------------------------------------------
 
@@ -497,6 +511,7 @@ class FileStorage:
             await asyncio.wait({task})
         self._readers.shutdown()
         self._background.shutdown()
+        self._blob_workers.shutdown()
         self._catalog.close()
         self._journal.close()
         os.close(self._lock_fd)

@@ -89,13 +89,13 @@ def _open(data_dir: str) -> tuple[Recovered, Segments]:
 
 def _check(stream: Found) -> None:
     state = stream.state
-    begin = end = max(state.base, state.floor)
+    first = end = max(state.base, state.floor)
     for position, data in stream.appends():
-        if position <= begin == end:  # the floor may lie within a block, or within an append
-            end = position
-        if position != end:
+        if position + len(data) <= first:  # not given back yet
+            continue
+        if max(position, first) != end:  # the floor may lie within an append
             raise DamagedData(stream.path, 0, f"position {end} is missing")
-        end += len(data)
+        end = position + len(data)
     if end != state.tail:
         raise DamagedData(stream.path, 0, f"bytes end at {end}, not {state.tail}")
     if state.snapshot is not None:

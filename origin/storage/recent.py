@@ -37,11 +37,14 @@ class Recent:
 
     def slices(self, start: int, end: int) -> list[bytes]:
         """What `read` returns, one piece for each append."""
-        pieces = []
-        for begin, part in zip(self._starts, self.parts, strict=True):
-            if begin < end and begin + len(part) > start:
-                pieces.append(part[max(0, start - begin) : end - begin])
-        return pieces
+        if start >= end:
+            return []
+        first = bisect_right(self._starts, start) - 1
+        last = bisect_left(self._starts, end)
+        return [
+            part[max(0, start - begin) : end - begin]
+            for begin, part in zip(self._starts[first:last], self.parts[first:last], strict=True)
+        ]
 
     def boundary(self, at_or_after: int) -> int:
         index = bisect_left(self._starts, at_or_after)

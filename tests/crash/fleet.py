@@ -7,11 +7,12 @@ append is missing, doubled or out of order. A client moves on only when it was a
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
+from yarl import URL
 
 from protocol.offsets import format_offset
 from tests.helpers.server import Server, launch
@@ -57,10 +58,17 @@ class Answer:
 class Fleet:
     """The server of the moment and the way to it."""
 
-    def __init__(self, folder: Path, mode: str, rng: random.Random) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        mode: str,
+        rng: random.Random,
+        settings: Mapping[str, str] = SETTINGS,
+    ) -> None:
         self._folder = folder
         self._mode = mode
         self._rng = rng
+        self._settings = settings
         self._server: Server | None = None
         self._up = asyncio.Event()
         self._session: aiohttp.ClientSession | None = None
@@ -77,8 +85,12 @@ class Fleet:
         if self._server is not None:
             self._server.kill()
 
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set()
+
     async def start(self) -> None:
-        server = self._server = launch(self._folder, self._mode, settings=SETTINGS)
+        server = self._server = launch(self._folder, self._mode, settings=self._settings)
         await asyncio.to_thread(server.wait_until_ready)
         self._up.set()
 
@@ -90,7 +102,7 @@ class Fleet:
 
     async def start_and_kill_early(self) -> None:
         """Die somewhere between the first instruction and the first requests."""
-        self._server = launch(self._folder, self._mode, settings=SETTINGS)
+        self._server = launch(self._folder, self._mode, settings=self._settings)
         await asyncio.sleep(self._rng.uniform(0.1, 0.6))
         await self.kill()
         self.starts_cut_short += 1
@@ -109,12 +121,18 @@ class Fleet:
         headers: dict[str, str] | None = None,
         body: bytes | None = None,
     ) -> Answer | None:
-        """One try; None when the connection broke and nothing is known."""
+        """One try; None when the connection broke and nothing is known.
+
+        A name that begins with a slash is a whole path.
+        """
         await self._up.wait()
         assert self._server is not None and self._session is not None
-        url = f"{self._server.url}/v1/stream/{name}{query}"
+        path = name if name.startswith("/") else f"/v1/stream/{name}"
+        url = URL(f"{self._server.url}{path}{query}", encoded=True)
         try:
-            async with self._session.request(method, url, headers=headers, data=body) as reply:
+            async with self._session.request(
+                method, url, headers=headers, data=body, allow_redirects=False
+            ) as reply:
                 found = {key.lower(): value for key, value in reply.headers.items()}
                 return Answer(reply.status, found, await reply.read())
         except (aiohttp.ClientError, TimeoutError, ConnectionError):

@@ -1,5 +1,6 @@
 """The real server on damaged data: it refuses to start, or serves what is sound."""
 
+import http.client
 import json
 import shutil
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.http import call
+from tests.crash.http import Answer, call
 from tests.crash.spoil import cut, flip
 from tests.helpers.server import launch, run_weir, started
 from tests.origin.storage.driver import batches, has_batches
@@ -163,6 +164,50 @@ def test_real_server_serves_around_a_damaged_segment(killed_server: Path, tmp_pa
         assert call("POST", f"{server.url}/v1/stream/b", TEXT, b"on\n").status == 204
         assert str(spoiled.relative_to(tmp_path)) in server.stderr
         assert "Traceback" not in server.stderr
+
+
+def test_damaged_snapshot_is_never_served(tmp_path: Path) -> None:
+    """Neither alone nor in a bootstrap nor by a fork; the next publication makes it good."""
+    data = tmp_path / "data"
+    with started(tmp_path, "file-durable", settings=SETTINGS) as server:
+        tails = {}
+        for name in ("a", "b"):
+            url = f"{server.url}/v1/stream/{name}"
+            assert call("PUT", url, TEXT, b"bytes").status == 201
+            tails[name] = call("HEAD", url).headers["Stream-Next-Offset"]
+            body = name.encode() * 600_000
+            assert call("PUT", f"{url}/snapshot/{tails[name]}", TEXT, body).status == 204
+        server.kill()
+    spoiled = next(p for p in data.rglob("snapshots/*/*") if b"aaaa" in p.read_bytes())
+    flip(spoiled, 500_000)
+    checked = run_weir("fsck", str(data))
+    assert checked.returncode == 1
+    assert "damaged: stream a: " in checked.stdout and str(spoiled) in checked.stdout
+    with started(tmp_path, "file-durable", settings=SETTINGS) as server:
+        url = f"{server.url}/v1/stream/a"
+        for target in (f"{url}/snapshot/{tails['a']}", f"{url}/bootstrap"):
+            assert whole_answer(target) is None, "it was served as if it were whole"
+        fork = {"Stream-Forked-From": "/v1/stream/a"}
+        refused = call("PUT", f"{server.url}/v1/stream/fork", fork)
+        assert (refused.status, json.loads(refused.body)["code"]) == (500, "damaged")
+        assert call("GET", f"{server.url}/v1/stream/fork").status == 404
+        assert str(spoiled.relative_to(tmp_path)) in server.stderr
+        assert "Traceback" not in server.stderr
+        other = call("GET", f"{server.url}/v1/stream/b/snapshot/{tails['b']}")
+        assert other.body == b"b" * 600_000
+        assert call("POST", url, TEXT, b"more").status == 204
+        assert call("GET", f"{url}?offset={tails['a']}").body == b"more"
+        assert call("PUT", f"{url}/snapshot/{tails['a']}", TEXT, b"again").status == 204
+        assert call("GET", f"{url}/snapshot/{tails['a']}").body == b"again"
+
+
+def whole_answer(url: str) -> Answer | None:
+    """None for one that was cut off."""
+    try:
+        answer = call("GET", url)
+    except (http.client.HTTPException, ConnectionError):
+        return None
+    return answer if answer.status == 200 else None
 
 
 def test_acid_rows_are_verified(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.crash.http import Answer, call
 from tests.helpers.faulty_files import VARIABLE, Fault, FaultyFiles, write_faults
 from tests.helpers.require import need
 from tests.helpers.server import Server, started
-from tests.origin.storage.driver import Driver, copy_as_killed, opened, until
+from tests.origin.storage.driver import Driver, blob_names, copy_as_killed, opened, until
 
 SETTINGS = {
     "DS_STORAGE__JOURNAL_BYTES": "262144",
@@ -526,6 +526,33 @@ def test_retry_of_a_failed_delete_is_no_success(broken_server: Server) -> None:
         check_problem(call("DELETE", url), 503)
     assert call("GET", url).status == 200
     check_problem(call("PUT", url, TEXT), 503)
+
+
+def test_snapshot_without_space_is_507_and_leaves_nothing(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.json"
+    write_faults(faults)
+    settings = SETTINGS | {VARIABLE: str(faults)}
+    with started(tmp_path, "file-durable", settings=settings, module=FAULTY) as server:
+        url = f"{server.url}/v1/stream/a"
+        assert call("PUT", url, TEXT, b"kept,").status == 201
+        tail = call("HEAD", url).headers["Stream-Next-Offset"]
+        target, snapshot = f"{url}/snapshot/{tail}", b"s" * 700_000
+        write_faults(faults, Fault("write_at", "snapshots/", errno.ENOSPC, after=3, partial=0.5))
+        for _ in range(3):
+            check_problem(call("PUT", target, TEXT, snapshot), 507)
+            assert not blob_names(tmp_path / "data")
+        assert call("GET", url).body == b"kept,"
+        assert call("POST", url, TEXT, b"more,").status == 204
+        assert call("GET", f"{server.url}/readyz").status == 200
+        assert "Traceback" not in server.stderr
+        write_faults(faults)
+        assert call("PUT", target, TEXT, snapshot).status == 204
+        server.kill()
+    with started(tmp_path, "file-durable", settings=SETTINGS) as server:
+        url = f"{server.url}/v1/stream/a"
+        assert call("GET", f"{url}/snapshot/{tail}").body == snapshot
+        assert call("GET", f"{url}?offset={tail}").body == b"more,"
+        assert call("GET", url).status == 410
 
 
 def test_broken_checkpoints_of_the_real_server(tmp_path: Path) -> None:

@@ -93,6 +93,10 @@ class FaultyFiles(Files):
         self.write_at(fd, b"".join(buffers), position)
         self.sync(fd)
 
+    def punch(self, fd: int, size_bytes: int) -> None:
+        self._meet("punch", self._paths[fd])
+        super().punch(fd, size_bytes)
+
     def sync(self, fd: int) -> None:
         path = self._paths[fd]
         if not self.free.is_set() and self.held_where in path + "$":

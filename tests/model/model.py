@@ -31,6 +31,7 @@ class CreateRequest:
     closed: bool = False
     body: bytes = b""
     fork: ForkRequest | None = None
+    condition: str | None = None  # `current` and `stale` are If-Match, `none` is If-None-Match: *
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,14 @@ class AppendRequest:
     producer: tuple[str, int, int] | None = None
     seq: str | None = None
     close: bool = False
+    condition: str | None = None  # If-Match: `current` or `stale`
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    position: int
+    content_type: str
+    body: bytes
 
 
 @dataclass
@@ -58,8 +67,10 @@ class Stream:
     last_seq: str | None = None
     forks: int = 0
     gone: bool = False
+    snapshot: Snapshot | None = None
     tokens: dict[int, str] = field(default_factory=dict)
     etags: dict[tuple[int, int, bool], str] = field(default_factory=dict)
+    versions: dict[tuple[int, bool], str] = field(default_factory=dict)
 
     @property
     def is_json(self) -> bool:
@@ -68,6 +79,31 @@ class Stream:
     @property
     def tail(self) -> int:
         return len(self.content)
+
+    @property
+    def earliest(self) -> int:
+        """What came before is in the snapshot."""
+        return 0 if self.snapshot is None else self.snapshot.position
+
+    @property
+    def version(self) -> str | None:
+        """The tag of the stream as it is now, if it was told."""
+        return self.versions.get((self.tail, self.closed))
+
+    def messages(self) -> list[bytes]:
+        """What lies behind the snapshot, one by one."""
+        if self.is_json:
+            return self.content[self.earliest :]
+        borders = [bound for bound in self.bounds if bound >= self.earliest]
+        pairs = zip([self.earliest, *borders], borders, strict=False)
+        return [b"".join(self.content[start:end]) for start, end in pairs if start < end]
+
+    def is_message_end(self, position: int) -> bool:
+        return self.is_json or position in self.bounds
+
+    def stored_size(self) -> int:
+        """The bytes ever stored: each JSON message has a comma behind it."""
+        return sum(len(unit) + self.is_json for unit in self.content)
 
     def body(self, start: int, end: int) -> bytes:
         part = self.content[start:end]
@@ -90,6 +126,11 @@ class Stream:
         assert self.etags.setdefault(key, etag) == etag
         assert list(self.etags.values()).count(etag) == 1
 
+    def learn_version(self, etag: str) -> None:
+        key = (self.tail, self.closed)
+        assert self.versions.setdefault(key, etag) == etag
+        assert list(self.versions.values()).count(etag) == 1
+
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
@@ -111,8 +152,11 @@ def split_body(stream_is_json: bool, body: bytes) -> list[bytes] | None:
 
 
 class Model:
+    """Names with a slash are those of streams in a bucket."""
+
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
+        self.buckets: set[str] = set()
 
     # -- PUT -------------------------------------------------------------------------------------
 
@@ -120,11 +164,17 @@ class Model:
         """The status of a PUT; on 201 the stream is there."""
         if request.ttl is not None and request.expires is not None:
             return 400
+        if self.misses_bucket(name):
+            return 404
         existing = self.streams.get(name)
         if existing is not None:
             if existing.gone:
                 return 409
+            if request.condition in ("stale", "none"):
+                return 412
             return 200 if self._same(existing, request) else 409
+        if request.condition in ("current", "stale"):
+            return 412
         if request.fork is not None:
             return self._create_fork(name, request, request.fork)
         content_type = request.content_type or "application/octet-stream"
@@ -142,6 +192,8 @@ class Model:
         start = source.tail if fork.position is None else fork.position
         if start > source.tail:
             return 400
+        if start < source.earliest:
+            return 410
         position = start + fork.sub_offset
         if fork.sub_offset:
             later = [bound for bound in source.bounds if bound > start]
@@ -159,6 +211,7 @@ class Model:
             [bound for bound in source.bounds if bound < position] + [position],
         )
         stream.tokens = {p: token for p, token in source.tokens.items() if p <= position}
+        stream.snapshot = source.snapshot
         return self._fill(stream, request)
 
     def _fill(self, stream: Stream, request: CreateRequest) -> int:
@@ -212,6 +265,8 @@ class Model:
         if request.seq is not None:
             if stream.last_seq is not None and request.seq <= stream.last_seq:
                 return 409, {}
+        if request.condition == "stale":
+            return 412, {}
         units = split_body(stream.is_json, request.body)
         if units is None or (request.body and not units):
             return 400, {}
@@ -287,6 +342,40 @@ class Model:
             collected.append(source.name)
             stream = source
         return 204, collected
+
+    # -- snapshots and buckets -------------------------------------------------------------------
+
+    def publish(self, name: str, snapshot: Snapshot) -> int:
+        missing = self.missing(name)
+        if missing is not None:
+            return missing
+        stream = self.streams[name]
+        if snapshot.position < stream.earliest:
+            return 410
+        stream.snapshot = snapshot
+        return 204
+
+    def make_bucket(self, bucket: str) -> int:
+        if bucket in self.buckets:
+            return 409
+        self.buckets.add(bucket)
+        return 201
+
+    def drop_bucket(self, bucket: str) -> int:
+        if bucket not in self.buckets:
+            return 404
+        if any(name.startswith(f"{bucket}/") for name in self.streams):
+            return 409
+        self.buckets.remove(bucket)
+        return 204
+
+    def misses_bucket(self, name: str) -> bool:
+        bucket, slash, _ = name.partition("/")
+        return slash != "" and bucket not in self.buckets
+
+    def listed(self, bucket: str) -> list[Stream]:
+        names = sorted(name for name in self.streams if name.startswith(f"{bucket}/"))
+        return [self.streams[name] for name in names if not self.streams[name].gone]
 
     def missing(self, name: str) -> int | None:
         """404 or 410 for a read of what is not there."""

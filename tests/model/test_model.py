@@ -24,8 +24,16 @@ from hypothesis.stateful import (
 )
 
 from tests.helpers.origin import MODES, LocalOrigin, make_config
-from tests.helpers.rawhttp import PREFIX, Client, Response, wait_until
-from tests.model.model import FAR, AppendRequest, CreateRequest, ForkRequest, Model, Stream
+from tests.helpers.rawhttp import PREFIX, Connection, Response, wait_until
+from tests.model.model import (
+    FAR,
+    AppendRequest,
+    CreateRequest,
+    ForkRequest,
+    Model,
+    Snapshot,
+    Stream,
+)
 
 EXAMPLES = os.environ.get("WEIR_MODEL_EXAMPLES")
 SETTINGS = settings(
@@ -39,7 +47,8 @@ SETTINGS = settings(
 CHUNK_BYTES = 64
 BEYOND = "9999999999999999_9999999999999999"
 
-NAMES = ("a", "b", "c", "d", "e", "f")
+BUCKETS = ("one", "two")
+NAMES = ("a", "b", "c", "d", "one/a", "one/b", "two/a")
 TYPES = st.sampled_from(
     [
         *("application/json", "Application/JSON; charset=utf-8", "text/plain", "text/plain;x=y"),
@@ -73,12 +82,12 @@ class Agreement(RuleBasedStateMachine):
         self.origin = origin
         self.folder = folder
         self.model = Model()
-        self.client: Client = origin.client()
+        self.connection: Connection = origin.connect()
         self.is_persistent = origin.config.storage.mode != "memory"
         self.steps = 0  # rare rules wait for their turn
 
     def teardown(self) -> None:
-        self.client.close()
+        self.connection.close()
         assert self.origin.errors.found == []
 
     def ask(
@@ -89,12 +98,13 @@ class Agreement(RuleBasedStateMachine):
         body: bytes = b"",
         query: str = "",
     ) -> Response:
-        return self.client(method, f"{self.folder}/{name}", headers, body, query)
+        target = self.url(name) + (f"?{query}" if query else "")
+        return self.connection.request(method, target, headers, body)
 
     def pick(self, data: st.DataObject, label: str = "stream") -> str:
         """A stream, mostly one that is there."""
         there = sorted(self.model.streams)
-        return data.draw(st.sampled_from(there * 3 + ["missing"]), label=label)
+        return data.draw(st.sampled_from(there * 3 + ["missing", "one/missing"]), label=label)
 
     def pick_new(self, data: st.DataObject) -> str:
         """A name, mostly a free one."""
@@ -102,7 +112,22 @@ class Agreement(RuleBasedStateMachine):
         return data.draw(st.sampled_from(free * 4 + list(NAMES)), label="name")
 
     def url(self, name: str) -> str:
-        return f"{PREFIX}{self.folder}/{name}"
+        """Buckets are called after the machine, like the folder of the flat streams."""
+        bucketed = name.partition("/")[0] in BUCKETS
+        return f"/ds/{self.folder}-{name}" if bucketed else f"{PREFIX}{self.folder}/{name}"
+
+    def condition(self, name: str, condition: str | None) -> dict[str, str]:
+        """The header for it; `current` is the tag of the stream as it is."""
+        if condition is None:
+            return {}
+        if condition == "none":
+            return {"If-None-Match": "*"}
+        stream = self.model.streams.get(name)
+        if condition == "stale":
+            old = [] if stream is None else [*stream.versions.values()]
+            current = None if stream is None else stream.version
+            return {"If-Match": next((tag for tag in old if tag != current), '"nobody:0"')}
+        return {"If-Match": (stream.version if stream else None) or "*"}
 
     @invariant()
     def count_steps(self) -> None:
@@ -112,13 +137,15 @@ class Agreement(RuleBasedStateMachine):
 
     @initialize(kinds=st.lists(TYPES, min_size=3, max_size=3))
     def begin(self, kinds: list[str | None]) -> None:
-        for name, kind in zip(NAMES, kinds, strict=False):
+        assert self.ask("PUT", "one").status == self.model.make_bucket("one")
+        for name, kind in zip(("a", "b", "one/a"), kinds, strict=True):
             self.put(name, CreateRequest(kind))
 
     @rule(
         kind=TYPES,
         life=LIVES,
         closed=st.sampled_from([False] * 5 + [True]),
+        condition=st.sampled_from([None] * 6 + ["current", "stale", "none"]),
         data=st.data(),
     )
     def create(
@@ -126,12 +153,13 @@ class Agreement(RuleBasedStateMachine):
         kind: str | None,
         life: tuple[str | None, str | None],
         closed: bool,
+        condition: str | None,
         data: st.DataObject,
     ) -> None:
         name = self.pick_new(data)
         is_json = kind is not None and "json" in kind.lower()
         body = data.draw(st.just(b"") | (JSON_BODIES if is_json else BYTE_BODIES), label="body")
-        self.put(name, CreateRequest(kind, *life, closed, body))
+        self.put(name, CreateRequest(kind, *life, closed, body, condition=condition))
 
     @rule(data=st.data())
     def create_again(self, data: st.DataObject) -> None:
@@ -193,11 +221,14 @@ class Agreement(RuleBasedStateMachine):
         name, source = self.pick_new(data), self.pick(data, "source")
         if name in self.model.streams or self.model.missing(source) is not None:
             return
+        if self.model.misses_bucket(name):
+            return
         headers = {"Stream-Forked-From": self.url(source), "Stream-Fork-Offset": BEYOND}
         assert self.ask("PUT", name, headers).status == 400
 
     def put(self, name: str, request: CreateRequest) -> None:
-        reply = self.ask("PUT", name, self.put_headers(request), request.body)
+        headers = self.put_headers(request) | self.condition(name, request.condition)
+        reply = self.ask("PUT", name, headers, request.body)
         expected = self.model.create(name, request)
         assert reply.status == expected, (reply, request)
         if expected in (200, 201):
@@ -205,9 +236,19 @@ class Agreement(RuleBasedStateMachine):
             assert reply["Content-Type"] == stream.content_type
             assert reply.closed == stream.closed
             stream.learn_token(stream.tail, reply.next_offset)
+            stream.learn_version(reply["ETag"])
+        if expected == 412:
+            assert reply.get("ETag") == (self.tag_of(name) if name in self.model.streams else None)
         if expected == 201:
             assert reply["Location"] == "http://weir.test" + self.url(name)
         assert not [field for field, _ in reply.fields if field.startswith("stream-fork")]
+
+    def tag_of(self, name: str) -> str | None:
+        """Of the stream as it is now, asked for if it was never told."""
+        stream = self.model.streams[name]
+        if stream.version is None:
+            stream.learn_version(self.ask("HEAD", name)["ETag"])
+        return stream.version
 
     def put_headers(self, request: CreateRequest) -> dict[str, str]:
         headers = {
@@ -233,6 +274,7 @@ class Agreement(RuleBasedStateMachine):
         producer=PRODUCERS,
         seq=st.sampled_from([None, None, None, "1", "10", "2", "a", "B"]),
         close=st.sampled_from([False] * 11 + [True]),
+        condition=st.sampled_from([None] * 4 + ["current", "stale"]),
         data=st.data(),
     )
     def append(
@@ -240,6 +282,7 @@ class Agreement(RuleBasedStateMachine):
         producer: tuple[str, int, int] | None,
         seq: str | None,
         close: bool,
+        condition: str | None,
         data: st.DataObject,
     ) -> None:
         name = self.pick(data)
@@ -255,19 +298,20 @@ class Agreement(RuleBasedStateMachine):
             if data.draw(st.booleans(), label="in order"):
                 following = (0, 0) if known is None else (known[0], known[1] + 1)
                 producer = (producer[0], *following)
-        self.post(name, AppendRequest(kind, body, producer, seq, close))
+        self.post(name, AppendRequest(kind, body, producer, seq, close, condition))
 
     @rule(sizes=st.lists(st.integers(1, 90), min_size=1, max_size=6), data=st.data())
     def extend(self, sizes: list[int], data: st.DataObject) -> None:
         """Appends that fit, so that streams grow past several chunks."""
-        stream = self.model.streams.get(name := self.pick(data))
-        if stream is None:
-            return
+        stream = self.model.streams.get(self.pick(data))
+        if stream is not None:
+            self.grow(stream, sizes)
+
+    def grow(self, stream: Stream, sizes: list[int]) -> None:
         for size in sizes:
             body = json.dumps(["x" * size] * (size % 3 + 1)).encode()
-            self.post(
-                name, AppendRequest(stream.content_type, body[: None if stream.is_json else size])
-            )
+            request = AppendRequest(stream.content_type, body[: None if stream.is_json else size])
+            self.post(stream.name, request)
 
     @precondition(lambda self: self.steps % 4 == 0)
     @rule(kind=TYPES, producer=PRODUCERS, data=st.data())
@@ -292,6 +336,7 @@ class Agreement(RuleBasedStateMachine):
             producer_id, epoch, seq = request.producer
             headers |= {"Producer-Id": producer_id, "Producer-Epoch": str(epoch)}
             headers["Producer-Seq"] = str(seq)
+        headers |= self.condition(name, request.condition)
         reply = self.ask("POST", name, headers, request.body)
         status, expected = self.model.append(name, request)
         assert reply.status == status, (reply, request)
@@ -302,6 +347,10 @@ class Agreement(RuleBasedStateMachine):
         if status in (200, 204) or (status == 409 and "Stream-Closed" in expected):
             stream = self.model.streams[name]
             stream.learn_token(stream.tail, reply.next_offset)
+            if status != 409 and "ETag" in reply:
+                stream.learn_version(reply["ETag"])
+        if status == 412:
+            assert reply["ETag"] == self.tag_of(name)
 
     # -- read ------------------------------------------------------------------------------------
 
@@ -323,6 +372,10 @@ class Agreement(RuleBasedStateMachine):
         if expires is not None and stream.expires is not None:
             assert datetime.fromisoformat(expires) == datetime.fromisoformat(stream.expires)
         stream.learn_token(stream.tail, reply.next_offset)
+        stream.learn_version(reply["ETag"])
+        known = stream.tokens[stream.earliest] if stream.snapshot else None
+        assert reply.get("Stream-Snapshot-Offset") == known
+        assert reply.get("Stream-Earliest-Offset") == known
 
     @rule(data=st.data())
     def read(self, data: st.DataObject) -> None:
@@ -333,12 +386,42 @@ class Agreement(RuleBasedStateMachine):
             return
         stream = self.model.streams[name]
         position = data.draw(st.sampled_from([0, *sorted(stream.tokens)]), label="position")
-        while True:
-            end = self.read_once(stream, position)
-            if end == stream.tail:
-                return
+        if position < stream.earliest:
+            self.read_below(stream, position)
+            position = stream.earliest
+        self.read_on(stream, position)
+
+    def read_on(self, stream: Stream, position: int) -> None:
+        while (end := self.read_once(stream, position)) != stream.tail:
             assert end > position, "a reader must get on"
             position = end
+
+    def read_below(self, stream: Stream, position: int) -> None:
+        query = f"offset={stream.tokens.get(position, '-1')}"
+        for live in ("", "&live=long-poll", "&live=sse"):
+            reply = self.ask("GET", stream.name, query=query + live)
+            assert reply.status == 410
+            assert reply["Stream-Earliest-Offset"] == stream.tokens[stream.earliest]
+
+    @rule(limit=st.integers(1, 150), data=st.data())
+    def read_little(self, limit: int, data: st.DataObject) -> None:
+        """As many whole messages as fit, and one at least: so more offsets are learnt."""
+        stream = self.model.streams.get(self.pick(data))
+        if stream is None or stream.gone:
+            return
+        starts = [p for p in sorted(stream.tokens) if p >= stream.earliest]
+        start = data.draw(st.sampled_from(starts), label="position")
+        query = f"offset={stream.tokens[start]}&max_bytes={limit}"
+        reply = self.ask("GET", stream.name, query=query)
+        assert reply.status == 200
+        end = start + (len(reply.json()) if stream.is_json else len(reply.body))
+        assert reply.body == stream.body(start, end)
+        assert reply.up_to_date == (end == stream.tail)
+        if end < stream.tail or end > start:
+            stream.learn_token(end, reply.next_offset)
+            ends = [p for p in range(start + 1, stream.tail + 1) if stream.is_message_end(p)]
+            assert end in ends, "inside a message"
+            assert len(reply.body) <= limit or end == ends[0]
 
     def read_once(self, stream: Stream, position: int) -> int:
         query = f"offset={stream.tokens[position]}" if position in stream.tokens else ""
@@ -381,12 +464,140 @@ class Agreement(RuleBasedStateMachine):
         reply = self.ask("GET", name, query=f"offset={BEYOND}")
         assert reply.status == (self.model.missing(name) or 400)
 
+    # -- snapshots -------------------------------------------------------------------------------
+
+    @rule(body=st.binary(max_size=200), kind=TYPES, data=st.data())
+    def publish(self, body: bytes, kind: str | None, data: st.DataObject) -> None:
+        name = self.pick(data)
+        stream = self.model.streams.get(name)
+        position = 0
+        if stream is not None:
+            position = data.draw(st.sampled_from(sorted(stream.tokens)), label="position")
+        self.put_snapshot(name, Snapshot(position, kind or "application/octet-stream", body))
+
+    @rule(sizes=st.lists(st.integers(1, 90), min_size=1, max_size=4), data=st.data())
+    def compact(self, sizes: list[int], data: st.DataObject) -> None:
+        """The life of a stream that is meant to be snapshotted; perhaps somebody forks it."""
+        stream = self.model.streams.get(self.pick(data))
+        if stream is None or stream.gone:
+            return
+        before = stream.tail
+        self.grow(stream, sizes)
+        free = [name for name in NAMES if name not in self.model.streams]
+        forked = data.draw(st.booleans(), label="forked")
+        if free and forked:
+            self.put(free[0], CreateRequest(fork=ForkRequest(stream.name, before)))
+        position = data.draw(st.sampled_from([before, stream.tail]), label="position")
+        self.put_snapshot(stream.name, Snapshot(position, "text/plain", bytes(sizes)))
+        for fork in self.model.streams.values():  # they keep what they need
+            if fork.source is stream and not fork.gone:
+                self.read_on(fork, fork.earliest)
+
+    def put_snapshot(self, name: str, snapshot: Snapshot) -> None:
+        stream = self.model.streams.get(name)
+        token = BEYOND.replace("9", "0") if stream is None else stream.tokens[snapshot.position]
+        headers = {"Content-Type": snapshot.content_type}
+        reply = self.ask("PUT", f"{name}/snapshot/{token}", headers, snapshot.body)
+        expected = self.model.publish(name, snapshot)
+        assert reply.status == expected, (reply, snapshot)
+        if stream is None or stream.gone:
+            return
+        if expected == 204:
+            assert reply["Stream-Snapshot-Offset"] == token
+            stream.learn_token(stream.tail, reply.next_offset)
+        else:
+            assert reply["Stream-Earliest-Offset"] == stream.tokens[stream.earliest]
+
+    @precondition(lambda self: self.steps % 2 == 0)
+    @rule(data=st.data())
+    def read_snapshot(self, data: st.DataObject) -> None:
+        name = self.pick(data)
+        latest = self.ask("GET", f"{name}/snapshot")
+        if (missing := self.model.missing(name)) is not None:
+            assert latest.status == missing
+            return
+        stream = self.model.streams[name]
+        snapshot = stream.snapshot
+        for position, token in stream.tokens.items():
+            if snapshot is None or position != snapshot.position:
+                assert self.ask("GET", f"{name}/snapshot/{token}").status == 404
+                break
+        if snapshot is None:
+            assert latest.status == 404
+            return
+        target = f"{name}/snapshot/{stream.tokens[snapshot.position]}"
+        assert latest.status == 307
+        assert latest["Location"] == "http://weir.test" + self.url(target)
+        assert self.ask("DELETE", target).status == 409
+        reply = self.ask("GET", target)
+        assert (reply.status, reply.body) == (200, snapshot.body)
+        assert reply["Content-Type"] == snapshot.content_type
+        at_tail = snapshot.position == stream.tail
+        assert reply["Stream-Up-To-Date"] == ("true" if at_tail else "false")
+        again = self.ask("GET", target, {"If-None-Match": reply["ETag"]})
+        assert (again.status, again.body) == (304, b"")
+
+    @rule(data=st.data())
+    def bootstrap(self, data: st.DataObject) -> None:
+        """The snapshot, then one part for each message behind it."""
+        name = self.pick(data)
+        reply = self.ask("GET", f"{name}/bootstrap")
+        if (missing := self.model.missing(name)) is not None:
+            assert reply.status == missing
+            return
+        stream = self.model.streams[name]
+        first = stream.snapshot or Snapshot(0, "application/octet-stream", b"")
+        token = stream.tokens[first.position] if stream.snapshot else "-1"
+        assert (reply.status, reply["Stream-Snapshot-Offset"]) == (200, token)
+        assert (reply.up_to_date, reply.closed) == (True, stream.closed)
+        stream.learn_token(stream.tail, reply.next_offset)
+        parts = [(first.content_type, first.body)]
+        parts += [(stream.content_type, message) for message in stream.messages()]
+        boundary = reply["Content-Type"].partition("boundary=")[2]
+        expected = "".join(
+            f"--{boundary}\r\nContent-Type: {kind}\r\n\r\n{body.decode('latin-1')}\r\n"
+            for kind, body in parts
+        )
+        assert reply.body == f"{expected}--{boundary}--\r\n".encode("latin-1")
+        again = self.ask("GET", f"{name}/bootstrap", {"If-None-Match": reply["ETag"]})
+        assert (again.status, again.body) == (304, b"")
+
+    # -- buckets ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.steps % 3 == 0)
+    @rule(bucket=st.sampled_from(BUCKETS))
+    def make_bucket(self, bucket: str) -> None:
+        assert self.ask("PUT", bucket).status == self.model.make_bucket(bucket)
+
+    @precondition(lambda self: self.steps % 3 == 0)
+    @rule(bucket=st.sampled_from(BUCKETS), emptied=st.booleans())
+    def drop_bucket(self, bucket: str, emptied: bool) -> None:
+        for stream in self.model.listed(bucket) if emptied else []:
+            self.remove(stream.name)
+        assert self.ask("DELETE", bucket).status == self.model.drop_bucket(bucket)
+
+    @rule(bucket=st.sampled_from(BUCKETS))
+    def look_into_bucket(self, bucket: str) -> None:
+        reply, listing = self.ask("GET", bucket), self.ask("GET", f"{bucket}/streams")
+        if bucket not in self.model.buckets:
+            assert (reply.status, listing.status) == (404, 404)
+            return
+        streams = self.model.listed(bucket)
+        assert reply.json()["streams"] == len(streams)
+        found = [(row["stream_id"], row["status"], row["tail_offset"]) for row in rows_of(listing)]
+        assert found == [
+            (s.name.partition("/")[2], "Closed" if s.closed else "Open", s.stored_size())
+            for s in streams
+        ]
+
     # -- delete and restart ----------------------------------------------------------------------
 
     @precondition(lambda self: self.steps % 2 == 0)
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
-        name = self.pick(data)
+        self.remove(self.pick(data))
+
+    def remove(self, name: str) -> None:
         reply = self.ask("DELETE", name)
         status, collected = self.model.delete(name)
         assert reply.status == status
@@ -399,9 +610,14 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.steps % 3 == 0 and self.is_persistent)
     @rule()
     def restart(self) -> None:
-        self.client.close()
+        self.connection.close()
         self.origin.restart()
-        self.client = self.origin.client()
+        self.connection = self.origin.connect()
+
+
+def rows_of(listing: Response) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = listing.json()["streams"]
+    return rows
 
 
 def machines(origin: LocalOrigin) -> Callable[[], Agreement]:

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -25,7 +25,10 @@ from protocol.stream import (
     Fork,
     Record,
     Removed,
+    Snapshot,
+    Snapshotted,
     StreamState,
+    Trimmed,
     apply,
     begin,
 )
@@ -136,11 +139,36 @@ class Driver:
         apply(state, record)
         return self.stage(state, record)
 
+    def trim(self, name: str, floor: int) -> "asyncio.Future[None]":
+        state = self.states[name]
+        record = Trimmed(state.id, floor)
+        apply(state, record)
+        return self.stage(state, record)
+
+    async def publish(self, name: str, offset: int, data: bytes) -> None:
+        """The blob first, then one unit that names it and lets go of what it covers."""
+        blob = next(_ids)
+        size = await self.storage.write_blob(blob, data)
+        state, replaced = self.states[name], self.states[name].snapshot
+        named = Snapshotted(state.id, Snapshot(offset, "text/plain", len(data), blob, size))
+        records = named, Trimmed(state.id, offset)
+        for record in records:
+            apply(state, record)
+        await self.stage(state, *records)
+        if replaced is not None:
+            self.storage.drop_blob(replaced.blob)
+
+    async def snapshot(self, name: str) -> bytes:
+        """All bytes of the latest one."""
+        found = self.states[name].snapshot
+        assert found is not None
+        return await self.storage.read_blob(found.blob, found.blob_bytes, 0, found.size_bytes)
+
     async def read(self, name: str, start: int | None = None, end: int | None = None) -> bytes:
         state = self.states[name]
         return await self.storage.read(
             state.id,
-            state.base if start is None else start,
+            first_kept(state) if start is None else start,
             state.tail if end is None else end,
         )
 
@@ -152,8 +180,22 @@ class Driver:
         for name in names:
             state = self.states[name]
             await until(
-                lambda s=state: self.storage.read_now(s.id, s.base, s.tail) is None  # type: ignore[misc]
+                lambda s=state: self.storage.read_now(s.id, first_kept(s), s.tail) is None  # type: ignore[misc]
             )
+
+    async def checkpoint(self) -> None:
+        """Move everything out of the journal, now, and wait until nothing is left to give back."""
+        store = self.storage
+        if isinstance(store, FileStorage):
+            await until(lambda: store._checkpoint is None and store._spare is not None)
+            store._cut_wanted = True
+            store._cut_if_idle()
+            assert store._checkpoint is not None
+            await until(lambda: store._checkpoint is None)
+
+
+def first_kept(state: StreamState) -> int:
+    return max(state.base, state.floor)
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
@@ -217,6 +259,16 @@ def _moment(data_dir: Path) -> tuple[list[Path], int]:
     """What a checkpoint changes: which files there are, and the length of the catalog."""
     catalog = data_dir / "catalog"
     return sorted(data_dir.rglob("*")), catalog.stat().st_size if catalog.exists() else 0
+
+
+def blob_names(data_dir: Path) -> set[str]:
+    """The snapshots' files that are there."""
+    return {path.name for path in (data_dir / "snapshots").rglob("*") if path.is_file()}
+
+
+def named_blobs(states: Iterable[StreamState]) -> set[str]:
+    """The files that states name."""
+    return {f"{state.snapshot.blob:016x}.seg" for state in states if state.snapshot is not None}
 
 
 def segment_bytes(folder: Path) -> int:

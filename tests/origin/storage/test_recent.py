@@ -48,6 +48,39 @@ def test_dropped_parts_are_gone_and_the_rest_is_right(
     assert recent.read(border, recent.end) == b"".join(data[count:]) + b"more"
 
 
+@given(st.integers(0, 1000), parts, st.data())
+def test_part_that_a_drop_falls_into_is_kept(
+    start: int, data: list[bytes], draw: st.DataObject
+) -> None:
+    recent, whole = filled(start, data), b"".join(data)
+    floors = draw.draw(st.lists(st.integers(0, len(whole)), min_size=1, max_size=3))
+    for floor in sorted(floors):
+        recent.drop_below(start + floor)
+        recent.drop_below(start)  # what is gone stays gone
+        ends = [*accumulate(map(len, data))]
+        assert recent.parts == [p for p, end in zip(data, ends, strict=True) if end > floor]
+        assert recent.start <= start + floor or not recent.parts
+        assert recent.end == start + len(whole)
+        assert recent.read(start + floor, recent.end) == whole[floor:]
+        assert recent.boundary(recent.end) == recent.end
+    recent.append(b"more")
+    assert recent.read(start + len(whole), recent.end) == b"more"
+
+
+@given(st.integers(0, 1000), parts, st.data())
+def test_slices_are_a_range_cut_where_parts_end(
+    start: int, data: list[bytes], draw: st.DataObject
+) -> None:
+    recent, whole = filled(start, data), b"".join(data)
+    first = draw.draw(st.integers(0, len(whole)))
+    last = draw.draw(st.integers(first, len(whole)))
+    slices = recent.slices(start + first, start + last)
+    assert b"".join(slices) == recent.read(start + first, start + last)
+    assert all(slices)
+    ends = {*accumulate(map(len, slices), initial=first)} - {first, last}
+    assert ends == {end for end in accumulate(map(len, data)) if first < end < last}
+
+
 def test_empty_append_changes_nothing() -> None:
     recent = filled(5, [b"ab"])
     recent.append(b"")
