@@ -10,11 +10,11 @@ NODE_FOLDERS := $(CONFORMANCE) tests/clients loadtest
 # Extra arguments of the program that the target starts: make test ARGS="-k offsets"
 ARGS ?=
 
-.PHONY: help setup run test check conformance bench lock clean
+.PHONY: help setup run test check conformance analytics-check bench lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## */  \1	/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## */  \1	/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(VENV)/.dev  ## Create .venv with the locked dependencies and the weir command
 
@@ -32,6 +32,10 @@ check: setup  ## Format, lint, types, architecture
 
 conformance: setup  ## Run the official conformance suite in each storage mode and through the gateway
 	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)
+
+analytics-check: setup  ## Compare the tables of a million log lines with DuckDB; kill ten runs (long)
+	WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=10 \
+		$(BIN)/python -m pytest -v tests/spark/test_run.py tests/spark/test_kill.py $(ARGS)
 
 bench: setup  ## Compare origin and gateway with others like them on this machine (about 15 minutes)
 	$(BIN)/python -m loadtest.bench $(ARGS)

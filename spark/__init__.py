@@ -1,1 +1,33 @@
-"""Spark: access logs beside materialised stream state. Not written yet."""
+"""Spark: access logs beside materialised stream state, as tables and a report.
+
+Streams over HTTP, as the data source `durable_stream`:
+
+source     what Spark calls; how our modules get to executors
+options    what may be asked for
+planning   in the driver: where streams end, which ranges are read
+ranges     a part of a stream; how parts are cut and dealt out
+reading    on executors: the rows of a range, whatever happened to the stream meanwhile
+rows       answers to Arrow batches: what the columns mean
+streams    what a server says about its streams; http asks it
+
+Lines of access logs, as the data source `weir_log`:
+
+logsource  what Spark calls
+logfiles   which bytes of a folder are read next; loglines reads them on executors
+
+What is made of them, with built-in functions:
+
+schema     columns of a line, from `protocol.accesslog`
+requests   lines to cleaned requests, or to the quarantine
+traffic    aggregates of requests
+messages   State messages, judged
+state      current rows of each stream, and what moved
+joined     traffic beside state
+
+The run:
+
+run        new lines to tables, tables to a report; statestep brings state up to date
+tables     a folder of tables, changed only as a whole
+session    one session for a run; progress tells its operator
+report     numbers to one HTML page
+"""

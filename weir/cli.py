@@ -1,4 +1,4 @@
-"""Command line: `weir up`, `origin`, `gateway`, `token`, `state`, `compact`, `fsck`, `dump`.
+"""Command line: `weir up`, `origin`, `gateway`, `token`, `state`, `report` and the others.
 
 Each command is imported when it is asked for: a token needs no server.
 """
@@ -47,6 +47,8 @@ def make_parser() -> argparse.ArgumentParser:
         commands.add_parser("state", help="show the state that a stream's messages add up to")
     )
     _add_compact(commands.add_parser("compact", help="fold a stream's messages into a snapshot"))
+
+    _add_report(commands.add_parser("report", help="make tables and a report of access logs"))
 
     fsck = commands.add_parser("fsck", help="check a data directory")
     fsck.add_argument("data_dir")
@@ -109,6 +111,18 @@ def _add_compact(compact: argparse.ArgumentParser) -> None:
         "--skip-malformed", action="store_true", help="leave out what is no State message"
     )
     compact.set_defaults(run=_command("compact.run_compact"))
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
+    report.add_argument("--logs", required=True, metavar="DIR", help="folder of access logs")
+    report.add_argument("--out", required=True, metavar="DIR", help="folder of tables and report")
+    report.add_argument("--origin", metavar="URL", help="whose streams' state is to be shown")
+    report.add_argument("--token", help="bearer token for the origin (WEIR_TOKEN)")
+    report.add_argument(
+        "--master", default="local[*]", help="address of a Spark cluster (local[*])"
+    )
+    report.add_argument("--watch", action="store_true", help="go on with new lines, until Ctrl-C")
+    report.set_defaults(run=_command("report.run_report"))
 
 
 def _add_stream(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,176 @@
+"""Requests to one server over one connection: retried where that helps, with errors that say what
+was asked and never show the token.
+
+Only GET and HEAD are sent, so repeating a request is always right. Runs on executors: standard
+library only.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+TRANSIENT = frozenset({429, 500, 502, 503, 504})
+FIRST_PAUSE_S = 0.1
+LAST_PAUSE_S = 10.0
+LAST_WAIT_S = 60.0  # at the word of a Retry-After
+MAX_DETAIL = 300
+_PORTS = {"http": 80, "https": 443}
+
+
+class SourceError(Exception):
+    """What a user can read: which stream, what went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the server is and how to ask it."""
+
+    url: str
+    token: str = field(default="", repr=False)
+    timeout_s: float = 30.0
+    retries: int = 5
+
+    @property
+    def parts(self) -> SplitResult:
+        return urlsplit(self.url)
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        return origin_of(self.url)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def detail(self) -> str:
+        """What the server said about a refusal (RFC 9457), fit for one line."""
+        try:
+            problem = json.loads(self.body)
+            said = problem.get("detail") or problem.get("title") or ""
+        except (ValueError, AttributeError, RecursionError):
+            said = self.body[: 4 * MAX_DETAIL].decode("utf-8", "replace").partition("\n")[0]
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(said))
+        return shown.strip()[:MAX_DETAIL]
+
+
+def origin_of(url: str) -> tuple[str, str, int]:
+    """Scheme, host, port: what must be equal for a token to be sent there."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
+
+
+class Client:
+    """One connection, opened when needed and closed at the end of a `with`."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._address = address
+        self._sleep = sleep
+        self._chance = chance
+        self._connection: HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def get(self, what: str, target: str, **headers: str) -> Answer:
+        """`what` names the thing asked for in errors, `target` is path and query."""
+        return self._insist("GET", what, self._address.parts.path.rstrip("/") + target, headers)
+
+    def head(self, what: str, target: str) -> Answer:
+        return self._insist("HEAD", what, self._address.parts.path.rstrip("/") + target, {})
+
+    def follow(self, what: str, target: str, location: str) -> Answer:
+        """Where `target` was redirected to, if that is on the same server."""
+        base = self._address.url.rstrip("/") + target
+        url = urljoin(base, location)
+        if origin_of(url) != self._address.origin:
+            host = urlsplit(url).netloc.rpartition("@")[2]
+            raise SourceError(f"{what}: redirected to another server ({host!r}), not followed")
+        parts = urlsplit(url)
+        return self._insist("GET", what, parts.path + (f"?{parts.query}" if parts.query else ""))
+
+    def _insist(
+        self, method: str, what: str, target: str, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        pause_s, tries_left = FIRST_PAUSE_S, self._address.retries
+        while True:
+            reused = self._connection is not None
+            wait_s = pause_s * (0.5 + self._chance() / 2)
+            try:
+                answer = self._send(method, target, headers or {})
+            except (OSError, HTTPException) as error:
+                self.close()
+                if reused:  # it may have been closed while nobody used it: that is no failure
+                    continue
+                if not tries_left:
+                    server = self._address.parts.netloc
+                    raise SourceError(f"{what}: {server} failed: {_said(error)}") from None
+            else:
+                if answer.status not in TRANSIENT or not tries_left:
+                    return answer
+                wait_s = max(wait_s, _retry_after_s(answer.headers))
+            self._sleep(wait_s)
+            tries_left -= 1
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    def _send(self, method: str, target: str, headers: Mapping[str, str]) -> Answer:
+        connection = self._connection = self._connection or self._connect()
+        token = self._address.token
+        mine = {"User-Agent": "weir-spark"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
+        asked = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, target, headers=mine | asked)
+        response = connection.getresponse()
+        named = {name.lower(): value for name, value in response.getheaders()}
+        answer = Answer(response.status, named, response.read())
+        if response.will_close:
+            self.close()
+        return answer
+
+    def _connect(self) -> HTTPConnection:
+        parts = self._address.parts
+        kinds: dict[str, Any] = {"http": HTTPConnection, "https": HTTPSConnection}
+        made: HTTPConnection = kinds[parts.scheme](
+            parts.hostname, parts.port, timeout=self._address.timeout_s
+        )
+        return made
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__} {error}".strip()[:MAX_DETAIL]
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    """In seconds only: a date would need a clock that agrees with the server's."""
+    value = headers.get("retry-after", "")
+    return min(float(value), LAST_WAIT_S) if value.isascii() and value.isdigit() else 0.0

@@ -1,0 +1,141 @@
+"""Which bytes of a folder of access logs are to be read next. Pure.
+
+Progress says how far each file was read: a plain file to the byte behind a newline, a `.gz` as a
+whole when it had that size, a foreign file not at all. A `.gz` of just what was read from the plain
+file before it was compressed is not read. Files that are gone are forgotten, and read again should
+they come back: copied lines count once, so reading twice does no harm, and reading never is what
+must not happen.
+
+Lines are read up to the last newline. A rest without one belongs to a line that is being written,
+until nobody can be writing it any more; then it is read too, and is found to be truncated.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from protocol.accesslog import HOUR_MS, parse_file_name
+
+PACKED = ".gz"
+SETTLED_MS = 2 * HOUR_MS  # after its hour and its last change, a file grows no more
+PACKING_MS = 60_000  # a .gz beside its plain file may be in the making for so long
+
+Progress = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file in the folder."""
+
+    name: str  # path below the folder
+    size: int
+    changed_ms: int
+    unpacked_size: int = 0  # of a .gz: what its last bytes claim
+
+    @property
+    def is_packed(self) -> bool:
+        return self.name.endswith(PACKED)
+
+    @property
+    def plain_name(self) -> str:
+        return self.name.removesuffix(PACKED)
+
+    @property
+    def hour_ms(self) -> int | None:
+        """None: the name is not one of ours."""
+        parsed = parse_file_name(self.name.rpartition("/")[2])
+        return None if parsed is None else parsed.hour_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of one file, [start, end)."""
+
+    name: str
+    start: int
+    end: int
+
+    @property
+    def is_packed(self) -> bool:
+        return self.name.endswith(PACKED)
+
+
+# The end of the last whole line of a file between two positions, or the first of them.
+LastLineEnd = Callable[[str, int, int], int]
+# The end of the first line that ends behind a position, before another one.
+NextLineEnd = Callable[[str, int, int], int]
+
+
+def advance(
+    progress: Progress,
+    found: Iterable[Found],
+    most_bytes: int | None,
+    now_ms: int,
+    last_line_end: LastLineEnd,
+    next_line_end: NextLineEnd,
+) -> Progress:
+    """Progress after the next batch of at most that many bytes, or of one line more."""
+    files = sorted(found, key=lambda file: (file.hour_ms or 0, file.name))
+    sizes = {file.name: file.size for file in files}
+    read = _remembered(progress, sizes)
+    left = most_bytes
+    for file in files:
+        if left is not None and left <= 0:
+            break
+        before = read.get(file.name, 0)
+        if file.hour_ms is None:
+            read[file.name] = 0  # however it grows, it is told once
+        elif file.is_packed:
+            if before == file.size or _is_copy(file, sizes, read):
+                continue
+            if file.plain_name in sizes and now_ms - file.changed_ms < PACKING_MS:
+                continue
+            read[file.name] = file.size
+            left = None if left is None else left - file.size
+        else:
+            start = before if before <= file.size else 0
+            end = _end(file, start, now_ms, last_line_end)
+            if left is not None and end - start > left:
+                cut = last_line_end(file.name, start, start + left)
+                end = cut if cut > start else next_line_end(file.name, start + left, end)
+                left = 0
+            if end > start or start != before:
+                read[file.name] = end
+            left = None if left is None else left - (end - start)
+    return read
+
+
+def spans(start: Progress, end: Progress, piece_bytes: int) -> list[Span]:
+    """What one batch reads; large plain files in pieces, which need not end with a line."""
+    pieces = []
+    for name, stop in end.items():
+        first = start.get(name, -1)
+        if first == stop:
+            continue
+        whole = parse_file_name(name.rpartition("/")[2]) is None or name.endswith(PACKED)
+        if whole:
+            pieces.append(Span(name, 0, stop))
+            continue
+        first = first if 0 <= first <= stop else 0
+        pieces += [
+            Span(name, at, min(at + piece_bytes, stop)) for at in range(first, stop, piece_bytes)
+        ]
+    return pieces
+
+
+def _remembered(read: Progress, sizes: Mapping[str, int]) -> Progress:
+    """A plain file that is gone counts as long as its .gz is there."""
+    return {name: at for name, at in read.items() if name in sizes or name + PACKED in sizes}
+
+
+def _is_copy(file: Found, sizes: Mapping[str, int], read: Progress) -> bool:
+    """Of a plain file that is there, and so is read itself, or that was read to this end."""
+    size = sizes.get(file.plain_name, read.get(file.plain_name, 0))
+    return size > 0 and size % 2**32 == file.unpacked_size
+
+
+def _end(file: Found, start: int, now_ms: int, last_line_end: LastLineEnd) -> int:
+    """How far the file can be read now."""
+    assert file.hour_ms is not None
+    if now_ms - max(file.hour_ms + HOUR_MS, file.changed_ms) >= SETTLED_MS:
+        return file.size
+    return last_line_end(file.name, start, file.size)

@@ -1,0 +1,154 @@
+"""Lines of one piece of a log file, as Arrow batches. Executors run this: standard library and
+pyarrow only.
+
+A piece has the lines that begin in it. Memory holds one block, whatever the file: a line of more
+than MAX_LINE_BYTES is not read but reported.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+COLUMNS = "file string, position long, line string, problem string"
+BLOCK_BYTES = 4 * 1024 * 1024
+MAX_LINE_BYTES = 1024 * 1024
+SAMPLE_CHARACTERS = 1024  # of a line that cannot be read
+
+BAD_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
+
+_SCHEMA = pa.schema(
+    [
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("line", pa.string()),
+        ("problem", pa.string()),
+    ]
+)
+
+
+def foreign_file(name: str) -> pa.RecordBatch:
+    return _row(name, 0, b"", "foreign-file")
+
+
+def read_lines(
+    folder: Path, name: str, start: int, end: int, block_bytes: int = BLOCK_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Nothing at all if the file is gone; who compressed it meanwhile does no harm either."""
+    path = folder / name
+    try:
+        if name.endswith(".gz"):
+            yield from _read_packed(path, name, 0, None, block_bytes)
+        elif path.exists():
+            with path.open("rb") as file:
+                yield from _read(file, name, start, end, block_bytes)
+        else:
+            yield from _read_packed(
+                path.with_name(path.name + ".gz"), name, start, end, block_bytes
+            )
+    except FileNotFoundError:
+        return
+
+
+def _read_packed(
+    path: Path, name: str, start: int, end: int | None, block_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    with gzip.open(path) as file:
+        try:
+            yield from _read(file, name, start, end, block_bytes)
+        except BAD_GZIP as error:
+            yield _row(name, -1, str(error).encode(), "damaged-gzip")
+
+
+def _read(
+    file: "BufferedReader | gzip.GzipFile",
+    name: str,
+    start: int,
+    end: int | None,
+    block_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    at = start  # of the first byte that is not given out yet: held back, or still in the file
+    if start > 0:  # the line that reaches into the piece belongs to the one before
+        file.seek(start - 1)
+        at += _skip_line(file) - 1
+    held = b""  # the beginning of a line
+    while end is None or at < end:
+        most = block_bytes if end is None else min(block_bytes, end - at - len(held))
+        block = _read_some(file, most) if most > 0 else file.readline(MAX_LINE_BYTES)
+        if not block:
+            break
+        held += block
+        cut = held.rfind(b"\n") + 1
+        if cut:
+            yield _batch(name, at, held[: cut - 1])
+            at, held = at + cut, held[cut:]
+        if len(held) > MAX_LINE_BYTES:
+            yield _row(name, at, held, "too-long")
+            at, held = at + len(held) + _skip_line(file), b""
+    if held:
+        yield _row(name, at, held, "truncated")
+
+
+def _batch(name: str, at: int, block: bytes) -> pa.RecordBatch:
+    """Of whole lines, without the last newline."""
+    lines = pa.array(block.split(b"\n"), pa.binary())
+    ends = pc.cumulative_sum(pc.add(pc.cast(pc.binary_length(lines), pa.int64()), 1), start=at)
+    starts = pa.concat_arrays([pa.array([at], pa.int64()), ends.slice(0, len(ends) - 1)])
+    longest = pc.max(pc.binary_length(lines)).as_py()
+    problems: pa.Array = pa.nulls(len(lines), pa.string())
+    try:
+        if longest > MAX_LINE_BYTES:
+            raise ValueError
+        texts = lines.cast(pa.string())
+    except ValueError:  # pa.ArrowInvalid is one
+        pairs = [_judge(line.as_py()) for line in lines]
+        texts = pa.array([text for text, _ in pairs], pa.string())
+        problems = pa.array([problem for _, problem in pairs], pa.string())
+    names = pa.repeat(pa.scalar(name, pa.string()), len(lines))
+    return pa.RecordBatch.from_arrays([names, starts, texts, problems], schema=_SCHEMA)
+
+
+def _judge(line: bytes) -> tuple[str, str | None]:
+    if len(line) > MAX_LINE_BYTES:
+        return line[:SAMPLE_CHARACTERS].decode(errors="replace"), "too-long"
+    try:
+        return line.decode(), None
+    except UnicodeDecodeError:
+        return line.decode(errors="replace")[:SAMPLE_CHARACTERS], "not-utf-8"
+
+
+def _row(name: str, at: int, line: bytes, problem: str) -> pa.RecordBatch:
+    sample = line[: 4 * SAMPLE_CHARACTERS].decode(errors="replace")[:SAMPLE_CHARACTERS]
+    values = {"file": [name], "position": [at], "line": [sample], "problem": [problem]}
+    return pa.RecordBatch.from_pydict(values, schema=_SCHEMA)
+
+
+def _read_some(file: "BufferedReader | gzip.GzipFile", size: int) -> bytes:
+    """What could be read before something went wrong is not lost: the next call shows what did."""
+    pieces: list[bytes] = []
+    while size > 0:
+        try:
+            piece = file.read1(size)
+        except BAD_GZIP:
+            if not pieces:
+                raise
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _skip_line(file: "BufferedReader | gzip.GzipFile") -> int:
+    """How many bytes there were, the newline included."""
+    skipped = 0
+    while piece := file.readline(MAX_LINE_BYTES):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return skipped

@@ -1,0 +1,162 @@
+"""The options of the `durable_stream` source: what each means, and what is refused."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from protocol.offsets import NOW, START, is_offset
+from spark.http import Address, SourceError
+from spark.streams import stream_name
+
+MIB = 1024 * 1024
+NAMES = (
+    "url",
+    "token",
+    "stream",
+    "streams",
+    "bucket",
+    "prefix",
+    "start",
+    "end",
+    "partitionBytes",
+    "maxBytesPerBatch",
+    "pollSeconds",
+    "failOnDataLoss",
+    "timeoutSeconds",
+    "retries",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Either `streams` or `bucket` says what is read.
+
+    `start` and `end` are offsets by stream; that of "" is for all the others.
+    """
+
+    address: Address
+    streams: tuple[str, ...]
+    bucket: str
+    prefix: str
+    start: Mapping[str, str]
+    end: Mapping[str, str]
+    partition_bytes: int
+    max_bytes_per_batch: int  # 0: no limit
+    poll_s: float
+    fail_on_data_loss: bool
+
+    def start_of(self, stream: str) -> str:
+        return self.start.get(stream, self.start.get("", START))
+
+    def end_of(self, stream: str) -> str:
+        return self.end.get(stream, self.end.get("", NOW))
+
+
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
+    """SourceError says which option is wrong, and never shows the token."""
+    options = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(set(options) - {name.lower() for name in NAMES})
+    if unknown:
+        raise SourceError(f"option {unknown[0]!r} is not known; known are {', '.join(NAMES)}")
+    if streaming and "end" in options:
+        raise SourceError("option 'end': a streaming query has none")
+    streams, bucket = _streams(options), options.get("bucket", "")
+    if bool(streams) == bool(bucket):
+        raise SourceError("either 'stream', 'streams' or 'bucket' must say what to read")
+    if "prefix" in options and not bucket:
+        raise SourceError("option 'prefix' goes with 'bucket'")
+    return Options(
+        address=Address(
+            _url(options.get("url", "")),
+            _token(options.get("token", "")),
+            _seconds(options, "timeoutSeconds", 30.0, least=0.001),
+            _count(options, "retries", 5),
+        ),
+        streams=streams,
+        bucket=bucket,
+        prefix=options.get("prefix", ""),
+        start=_offsets(options, "start"),
+        end=_offsets(options, "end"),
+        partition_bytes=_count(options, "partitionBytes", 8 * MIB, least=1),
+        max_bytes_per_batch=_count(options, "maxBytesPerBatch", 0),
+        poll_s=_seconds(options, "pollSeconds", 0.5),
+        # A streaming query lives longer than many a stream: a deletion is no accident there.
+        fail_on_data_loss=_flag(options, "failOnDataLoss", not streaming),
+    )
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        bare = not (parts.username or parts.password or parts.query or parts.fragment)
+        good = bare and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise SourceError("option 'url' must be like http://host:port, without user or query")
+    return text
+
+
+def _token(text: str) -> str:
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise SourceError("option 'token' has characters that no token has")
+    return text
+
+
+def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
+    names: Any = []
+    if "streams" in options:
+        names = _json(options["streams"], "streams")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise SourceError("option 'streams' must be a JSON array of names")
+    if "stream" in options:
+        names = [*names, options["stream"]]
+    if not all(names):
+        raise SourceError("options 'stream' and 'streams': a stream's name is not empty")
+    return tuple(dict.fromkeys(map(stream_name, names)))
+
+
+def _offsets(options: Mapping[str, str], name: str) -> dict[str, str]:
+    text = options.get(name, "")
+    if not text:
+        return {}
+    found: dict[str, Any] = _json(text, name) if text.startswith("{") else {"": text}
+    for offset in found.values():
+        if not isinstance(offset, str) or not is_offset(offset):
+            raise SourceError(f"option {name!r}: {offset!r} is no offset")
+    return {stream_name(stream): offset for stream, offset in found.items()}
+
+
+def _json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise SourceError(f"option {name!r} is not JSON") from None
+
+
+def _count(options: Mapping[str, str], name: str, default: int, least: int = 0) -> int:
+    text = options.get(name.lower(), str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) >= least):
+        wanted = "a whole number" + (" above 0" if least else "")
+        raise SourceError(f"option {name!r} must be {wanted}, not {text!r}")
+    return int(text)
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float, least: float = 0.0) -> float:
+    text = options.get(name.lower(), str(default))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not least <= seconds < 86_400:
+        raise SourceError(f"option {name!r} must be a number of seconds, not {text!r}")
+    return seconds
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise SourceError(f"option {name!r} must be true or false, not {text!r}")
+    return text == "true"

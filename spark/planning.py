@@ -1,0 +1,182 @@
+"""What a batch reads: decided in the driver, with cheap requests.
+
+Where streams end now is asked by HEAD, in a bucket only of streams whose place in the listing
+changed. A range that is too large for one task is cut where chunks end; walking along the chunks
+costs a request for each, but no bytes (`Streams.border`).
+
+A streaming query's position is {stream: {"offset": ..., "incarnation": ...}}. A stream that is not
+in it begins at the option `start`; one with another incarnation was created anew, and begins at its
+beginning. A stream that has gone keeps its place while it is named; in a bucket it is forgotten,
+or positions would grow with each stream that ever was.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from protocol.offsets import NOW, START
+from spark.http import Client, SourceError
+from spark.options import Options
+from spark.ranges import Beyond, Range, cut, pack, shares, span
+from spark.reading import DataLoss
+from spark.streams import Head, Listed, Streams, Trimmed, precedes
+
+MAX_CONNECTIONS = 8
+HEADS_PER_CONNECTION = 16
+
+Heads = dict[str, Head]
+Position = Mapping[str, Mapping[str, str]]
+Partitions = list[tuple[Range, ...]]
+
+
+class Planner:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._known: dict[str, tuple[Listed, Head]] = {}
+
+    # -- where streams end ---------------------------------------------------------------------
+
+    def look(self) -> Heads:
+        """All streams that are there now."""
+        options = self._options
+        if not options.bucket:
+            return self._heads(options.streams)
+        with Client(options.address) as client:
+            listed = list(Streams(client).listing(options.bucket, options.prefix))
+        same = {row.name: self._known[row.name] for row in listed if self._is_known(row)}
+        heads = self._heads([row.name for row in listed if row.name not in same])
+        news = {row.name: (row, heads[row.name]) for row in listed if row.name in heads}
+        self._known = same | news
+        return {name: head for name, (_, head) in self._known.items()}
+
+    def _is_known(self, row: Listed) -> bool:
+        known = self._known.get(row.name)
+        return known is not None and known[0] == row and row.tail is not None
+
+    def _heads(self, names: Sequence[str]) -> Heads:
+        """Over several connections where there are many."""
+        count = min(MAX_CONNECTIONS, 1 + len(names) // HEADS_PER_CONNECTION)
+
+        def ask(first: int) -> list[tuple[str, Head | None]]:
+            with Client(self._options.address) as client:
+                streams = Streams(client)
+                return [(name, streams.head(name)) for name in names[first::count]]
+
+        with ThreadPoolExecutor(count) as threads:
+            answers = [answer for part in threads.map(ask, range(count)) for answer in part]
+        return {name: head for name, head in answers if head is not None}
+
+    # -- batches -------------------------------------------------------------------------------
+
+    def plan_all(self) -> Partitions:
+        """For a batch read: from `start` to `end`, or to where streams end now."""
+        options, found = self._options, self.look()
+        missing = [name for name in options.streams if name not in found]
+        if missing and options.fail_on_data_loss:
+            raise DataLoss(f"stream {missing[0]!r}: there is no such stream")
+        return self._partitions([self._whole(name, head) for name, head in found.items()])
+
+    def _whole(self, name: str, head: Head) -> Range:
+        start, end = self._options.start_of(name), self._options.end_of(name)
+        beyond = Beyond.TAKE if end == NOW else Beyond.REFUSE
+        start, end = (head.tail if offset == NOW else offset for offset in (start, end))
+        _check_within("start", start, name, head)
+        _check_within("end", end, name, head)
+        return Range(name, head.incarnation, start, end, end, beyond)
+
+    def _partitions(self, ranges: list[Range]) -> Partitions:
+        most = self._options.partition_bytes
+        with Client(self._options.address) as client:
+            streams = Streams(client)
+            parts = [
+                part
+                for whole in sorted(ranges, key=lambda each: each.stream)
+                if precedes(whole.start, whole.end)
+                for part in cut(whole, _borders(streams, whole, most), most)
+            ]
+        return list(pack(parts, most))
+
+    # -- streaming -----------------------------------------------------------------------------
+
+    def latest(self, start: Position, found: Heads, budget: int) -> dict[str, dict[str, str]]:
+        """The position that the next batch reads to; at most `budget` bytes on, 0 for any."""
+        named = self._options.streams
+        ends = {name: dict(start[name]) for name in named if name in start}
+        waiting: dict[str, int] = {}
+        begins: dict[str, str] = {}
+        for name, head in found.items():
+            ends[name] = {"offset": head.tail, "incarnation": head.incarnation}
+            begins[name] = self._begin(start, name, head)
+            _check_within("start", begins[name], name, head)
+            size = span(begins[name], head.tail)
+            if size and head.incarnation:
+                waiting[name] = size
+        if budget and sum(waiting.values()) > budget:
+            with Client(self._options.address) as client:
+                streams = Streams(client)
+                for name, share in shares(waiting, budget).items():
+                    if share < waiting[name]:
+                        end = _reach(streams, name, begins[name], found[name].tail, share)
+                        ends[name]["offset"] = end
+        return dict(sorted(ends.items()))  # equal positions must look equal
+
+    def plan_between(self, start: Position, end: Position) -> Partitions:
+        ranges = []
+        for name, to in end.items():
+            head = Head(to["offset"], to["incarnation"])
+            begin = self._begin(start, name, head)
+            ranges.append(Range(name, head.incarnation, begin, head.tail, head.tail, Beyond.LATER))
+        return self._partitions(ranges)
+
+    def _begin(self, start: Position, name: str, head: Head) -> str:
+        before = start.get(name)
+        if before is None:
+            asked = self._options.start_of(name)
+            if asked != NOW:
+                return asked
+            return START if start else head.tail  # only what is there at first is passed over
+        if before["incarnation"] != head.incarnation or precedes(head.tail, before["offset"]):
+            return START
+        return before["offset"]
+
+
+def _check_within(option: str, offset: str, name: str, head: Head) -> None:
+    if precedes(head.tail, offset):
+        raise SourceError(f"stream {name!r}: {option} {offset} is beyond its tail {head.tail}")
+
+
+def _borders(streams: Streams, whole: Range, part_bytes: int) -> Iterator[str]:
+    """Where chunks end, if the range is worth being cut there."""
+    at = whole.start
+    if not whole.incarnation or whole.size_bytes <= part_bytes:
+        return
+    while precedes(at, whole.end):
+        border = streams.border(whole.stream, at)
+        if isinstance(border, Trimmed) and precedes(at, border.earliest):
+            at = border.earliest
+        elif isinstance(border, str) and precedes(border, whole.end):
+            yield border
+            at = border
+        else:
+            return
+
+
+def _reach(streams: Streams, name: str, begin: str, tail: str, budget: int) -> str:
+    """The last end of a message within the budget; the first end of all if that is beyond it."""
+    at, left = begin, max(1, budget)
+    while precedes(at, tail):
+        border = streams.border(name, at)
+        if isinstance(border, Trimmed) and precedes(at, border.earliest):
+            at = border.earliest  # the snapshot itself is not counted
+            continue
+        if not isinstance(border, str):
+            return tail
+        size = span(at, border) or 0
+        if size > left:
+            last = streams.border(name, at, left)
+            if not isinstance(last, str):
+                return tail
+            return last if at == begin or (span(at, last) or 0) <= left else at
+        at, left = border, left - size
+        if not left:
+            break
+    return at if precedes(at, tail) else tail

@@ -1,0 +1,32 @@
+"""What a run tells its operator: a line for each step that is done, and on a terminal the step it
+is at, which the next line takes the place of.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+CLEAR_LINE = "\r\x1b[K"
+
+
+class Progress:
+    def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = out
+        self._clock = clock
+        self._started = clock()
+        self._is_terminal = out.isatty()
+
+    def doing(self, what: str) -> None:
+        if self._is_terminal:
+            self._write(f"{CLEAR_LINE}{self._time()}  {what} …")
+
+    def done(self, what: str) -> None:
+        start = CLEAR_LINE if self._is_terminal else ""
+        self._write(f"{start}{self._time()}  {what}\n")
+
+    def _time(self) -> str:
+        return f"{self._clock() - self._started:7.1f} s"
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()

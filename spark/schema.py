@@ -1,0 +1,64 @@
+"""Columns of access-log lines in Spark, taken from `AccessRecord`: types, defaults, what must be.
+
+Which number a field may hold is decided here too: a sum must never overflow, whatever lines claim.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from protocol.accesslog import AccessRecord
+
+_TYPES: dict[type, DataType] = {int: LongType(), float: DoubleType(), str: StringType()}
+
+MOST_COUNT = 2**53  # of an integer field
+MOST_MS = 1e12  # of a time span
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    type: DataType
+    default: int | float | str | None  # None: a line without it is none of ours
+
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.type, StringType)
+
+    @property
+    def most(self) -> int | float:
+        return MOST_MS if isinstance(self.type, DoubleType) else MOST_COUNT
+
+
+def _field(info: msgspec.structs.FieldInfo) -> Field:
+    default = None if info.default is msgspec.NODEFAULT else info.default
+    return Field(info.name, _TYPES[info.type], default)
+
+
+FIELDS = tuple(map(_field, msgspec.structs.fields(AccessRecord)))
+NUMBERS = tuple(field for field in FIELDS if not field.is_text)
+
+# What a line holds; any field may be missing in it.
+LINE = StructType([StructField(field.name, field.type) for field in FIELDS])
+
+# A cleaned request. `line_id` names the line, wherever a copy of it lies.
+REQUESTS = StructType(
+    [
+        *LINE.fields,
+        StructField("time", TimestampType()),
+        StructField("line_id", StringType()),
+        StructField("file", StringType()),
+        StructField("position", LongType()),
+        StructField("date", DateType()),
+    ]
+)

@@ -1,0 +1,142 @@
+"""The `durable_stream` data source: streams over HTTP as rows, for batches and streaming queries.
+
+    from spark.source import register
+    register(session)
+    session.read.format("durable_stream").option("url", url).option("stream", "orders").load()
+
+The driver plans which ranges of which streams are read (`planning`), tasks read them on executors
+(`reading`). Nothing of a task outlives it, neither connection nor thread. `options` has what may be
+asked for, `rows` what the columns mean.
+"""
+
+import atexit
+import shutil
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark.http import Client
+from spark.options import Options, parse_options
+from spark.planning import Heads, Partitions, Planner
+from spark.reading import read_ranges
+from spark.streams import Streams
+
+FORMAT = "durable_stream"
+COLUMNS = (
+    "stream string, incarnation string, offset string, position int, next_offset string, "
+    "kind string, content_type string, message string, data binary"
+)
+PACKAGES = ("protocol", "spark")
+
+Offset = dict[str, dict[str, str]]
+
+
+def register(session: SparkSession) -> None:
+    """Make `format("durable_stream")` known, here and on executors."""
+    if not (session.sparkContext.master or "").startswith("local["):
+        ship(session)
+    session.dataSource.register(DurableStream)
+
+
+def ship(session: SparkSession) -> None:
+    """Send our modules to the executors, which need nothing else but pyspark and pyarrow."""
+    folder = Path(mkdtemp(prefix="weir-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it when they start
+    root = Path(__file__).parent.parent
+    with zipfile.ZipFile(folder / "weir.zip", "w") as archive:
+        for path in (path for name in PACKAGES for path in sorted((root / name).rglob("*.py"))):
+            archive.write(path, path.relative_to(root))
+    session.addArtifacts(str(folder / "weir.zip"), pyfile=True)
+
+
+class DurableStream(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        return COLUMNS
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(parse_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(parse_options(self.options, streaming=True))
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        return _as_partitions(Planner(self._options).plan_all())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in the driver as long as its query; executors get a copy, of which they use `read`."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._planner = Planner(options)
+        self._target: Heads | None = None
+        self._look_at = 0.0
+
+    def initialOffset(self) -> Offset:
+        return {}  # each stream begins where it is first seen, so a restart needs no memory of it
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.max_bytes_per_batch
+        return ReadMaxBytes(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._planner.look()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        budget = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
+        found = self._look() if self._target is None else self._target
+        return self._planner.latest(start, found, budget)
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        return _as_partitions(self._planner.plan_between(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+    def _look(self) -> Heads:
+        """Spark asks without pause while there is nothing to do."""
+        time.sleep(max(0.0, self._look_at - time.monotonic()))
+        self._look_at = time.monotonic() + self._options.poll_s
+        return self._planner.look()
+
+
+def _as_partitions(planned: Partitions) -> list[InputPartition]:
+    return [InputPartition(ranges) for ranges in planned]
+
+
+def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """A plan without any partition comes here as one without a value."""
+    with Client(options.address) as client:
+        yield from read_ranges(
+            Streams(client), partition.value or (), fail_on_data_loss=options.fail_on_data_loss
+        )

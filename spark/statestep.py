@@ -1,0 +1,312 @@
+"""The step of a run that brings state up to date: which streams, what is new in them, which tables.
+
+How far each stream was read is the table `state_streams`, changed together with what was read: a
+killed run has read nothing. Streams are those that requests in the log succeeded on, all of their
+buckets and of those that are asked for, and those that are named.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from protocol.media import media_type
+from protocol.names import BUCKET_PREFIX, JSON_TYPE
+from protocol.offsets import START
+from spark import messages, state
+from spark.http import Address, Client, SourceError
+from spark.joined import traffic_and_state
+from spark.source import COLUMNS, FORMAT
+from spark.streams import Streams, incarnation_of, precedes, stream_path
+from spark.tables import Change, Tables
+
+STREAMS = (
+    "stream string, status string, detail string, incarnation string, offset string, "
+    "messages bigint, changes bigint, resets bigint, snapshots bigint, quarantined bigint, "
+    "last_time timestamp"
+)
+QUARANTINE = "stream string, offset string, position int, field string, reason string"
+CHURN = (
+    "stream string, type string, date date, inserts bigint, updates bigint, deletes bigint, "
+    "growth bigint"
+)
+BY_MINUTE = (
+    "type string, minute timestamp, inserts bigint, updates bigint, deletes bigint, growth bigint"
+)
+READ, GONE, NOT_JSON, REFUSED = "read", "gone", "not-json", "refused"
+
+MAX_CONNECTIONS = 8
+TRIES = 3  # a snapshot that is published meanwhile can make a plan void
+
+_SUMS = ("messages", "changes", "resets", "snapshots", "quarantined")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where streams are read, and which beside those of the log."""
+
+    address: Address
+    streams: tuple[str, ...] = ()
+    buckets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A stream as it was found, and from where it is read on. `detail` says why it is not."""
+
+    name: str
+    status: str
+    detail: str = ""
+    incarnation: str = ""
+    offset: str = START
+    tail: str = START
+    is_over: bool = False  # what was read of it before is void
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What the table of streams says about it."""
+        return self.name, self.status, self.detail, self.incarnation, self.offset
+
+    @property
+    def has_news(self) -> bool:
+        return self.status == READ and precedes(self.offset, self.tail)
+
+
+def update_state(
+    session: SparkSession, tables: Tables, origin: Origin, usage: DataFrame, say: Say
+) -> None:
+    """One change of the tables; `usage` is the table of that name."""
+    known = {row.name: row for row in _known(tables.read(session, "state_streams", STREAMS))}
+    found = find_streams(origin, known, _names(usage))
+    news = [stream for stream in found if stream.has_news]
+    change = tables.begin()
+    if news or {each.kept for each in found} != {each.kept for each in known.values()}:
+        _apply(session, tables, change, origin, found)
+    schema = state.counts(
+        session.createDataFrame([], state.CURRENT), session.createDataFrame([], CHURN)
+    ).schema
+    counts = _latest(session, tables, change, "state_counts", schema)
+    change.replace_all("traffic_and_state", traffic_and_state(usage, counts))
+    tables.commit(change, tables.state)
+    statuses = [stream.status for stream in found]
+    parts = [f"{statuses.count(each)} {each}" for each in (NOT_JSON, GONE, REFUSED)]
+    say(f"state: {len(news)} of {len(found)} streams have news ({', '.join(parts)})")
+
+
+# -- which streams ---------------------------------------------------------------------------------
+
+
+def find_streams(origin: Origin, known: dict[str, Stream], names: Iterable[str]) -> list[Stream]:
+    """All that are or were there, by name. Names of the log that nobody has, such as those that
+    scanners try, are passed over."""
+    seen = set(names)
+    buckets = {*origin.buckets, *filter(None, map(_bucket_of, seen))}
+    wanted = {*origin.streams, *seen, *known, *_listed(origin.address, sorted(buckets))}
+    ordered = sorted(wanted)
+
+    def ask(first: int) -> list[Stream]:
+        with Client(origin.address) as client:
+            return [
+                _look(client, name, known.get(name)) for name in ordered[first::MAX_CONNECTIONS]
+            ]
+
+    with ThreadPoolExecutor(MAX_CONNECTIONS) as threads:
+        found = [stream for part in threads.map(ask, range(MAX_CONNECTIONS)) for stream in part]
+    kept = {*origin.streams, *known}
+    return sorted(
+        (each for each in found if each.status != GONE or each.name in kept),
+        key=lambda each: each.name,
+    )
+
+
+def _bucket_of(name: str) -> str:
+    if not name.startswith(BUCKET_PREFIX):
+        return ""
+    return name.removeprefix(BUCKET_PREFIX).partition("/")[0]
+
+
+def _listed(address: Address, buckets: Iterable[str]) -> set[str]:
+    """A bucket that cannot be listed has only the streams that are named."""
+    names: set[str] = set()
+    with Client(address) as client:
+        for bucket in buckets:
+            try:
+                names |= {row.name for row in Streams(client).listing(bucket, "")}
+            except SourceError:
+                continue
+    return names
+
+
+def _look(client: Client, name: str, before: Stream | None) -> Stream:
+    answer = client.head(f"stream {name!r}", stream_path(name))
+    incarnation = incarnation_of(answer.headers.get("etag", ""))
+    tail = answer.headers.get("stream-next-offset", "")
+    content_type = answer.headers.get("content-type", "")
+    return judge_stream(name, answer.status, incarnation, tail, content_type, before)
+
+
+def judge_stream(
+    name: str, status: int, incarnation: str, tail: str, content_type: str, before: Stream | None
+) -> Stream:
+    """What to do about a stream, from what a HEAD says."""
+    old = before or Stream(name, GONE)
+    has_rows = old.status in (READ, REFUSED)
+    if status in (404, 410):
+        return Stream(name, GONE, is_over=has_rows)
+    if status != 200 or not tail:
+        return Stream(name, REFUSED, str(status), old.incarnation, old.offset)
+    if media_type(content_type) != JSON_TYPE:
+        return Stream(name, NOT_JSON, content_type, incarnation, is_over=has_rows)
+    if old.incarnation != incarnation or precedes(tail, old.offset):
+        return Stream(name, READ, "", incarnation, START, tail, is_over=has_rows)
+    return Stream(name, READ, "", incarnation, old.offset, tail)
+
+
+def _names(usage: DataFrame) -> list[str]:
+    """Of streams that somebody had success with."""
+    used = usage.where("stream != '' and failures < requests").select("stream").distinct()
+    return [row.stream for row in used.toLocalIterator()]
+
+
+def _known(rows: DataFrame) -> list[Stream]:
+    return [
+        Stream(row.stream, row.status, row.detail, row.incarnation, row.offset)
+        for row in rows.toLocalIterator()
+    ]
+
+
+# -- what is new in them ---------------------------------------------------------------------------
+
+
+def _apply(
+    session: SparkSession, tables: Tables, change: Change, origin: Origin, found: list[Stream]
+) -> None:
+    judged = _read(session, change, origin.address, [each for each in found if each.has_news])
+    streams = tables.read(session, "state_streams", STREAMS)
+    before = tables.read(session, "state", state.CURRENT)
+    over = session.createDataFrame(
+        [(each.name, True) for each in found if each.is_over], "stream string, is_over boolean"
+    )
+    known = streams.join(over, "stream", "left").select(
+        "stream", "last_time", F.coalesce("is_over", F.lit(False)).alias("is_over")
+    )
+    moved = _keep(session, change, "moves", state.moves(before, judged, known))
+    left = before.join(over, "stream", "left_anti")
+    change.replace_all("state", state.advance(left, judged), is_small=False)
+
+    dated = moved.withColumn("date", F.col("minute").cast("date"))
+    churn = tables.read(session, "state_churn", CHURN)
+    change.replace_all("state_churn", state.add_moves(churn, dated, "stream", "type", "date"))
+    minutes = tables.read(session, "state_by_minute", BY_MINUTE)
+    change.replace_all("state_by_minute", state.add_moves(minutes, moved, "type", "minute"))
+    current = change.read(session, "state", state.CURRENT)
+    counts = state.counts(current, change.read(session, "state_churn", CHURN))
+    change.replace_all("state_counts", counts)
+
+    bad = tables.read(session, "state_quarantine", QUARANTINE).join(over, "stream", "left_anti")
+    all_bad = bad.unionByName(messages.quarantine(judged))
+    change.replace_all("state_quarantine", all_bad, is_small=False)
+    change.replace_all("state_streams", _progress(session, streams, judged, found))
+
+
+def _read(session: SparkSession, change: Change, address: Address, news: list[Stream]) -> DataFrame:
+    """Judged messages by way of a file: they are needed several times, and must be read once."""
+    schema = messages.judge(session.createDataFrame([], COLUMNS)).schema
+    if not news:
+        return session.createDataFrame([], schema)
+    planned = session.createDataFrame(
+        [(each.name, each.incarnation or None) for each in news],
+        "planned string, planned_incarnation string",
+    )
+    # A stream that was created anew since it was looked at is left to the next run.
+    is_planned = (F.col("stream") == F.col("planned")) & F.col("incarnation").eqNullSafe(
+        F.col("planned_incarnation")
+    )
+    rows = (
+        session.read.format(FORMAT)
+        .options(
+            url=address.url,
+            token=address.token,
+            timeoutSeconds=address.timeout_s,
+            retries=address.retries,
+            # The source takes encoded names too: so every name is meant as it is.
+            streams=json.dumps([quote(each.name) for each in news]),
+            start=json.dumps({quote(each.name): each.offset for each in news}),
+            failOnDataLoss=False,
+        )
+        .load()
+        .join(F.broadcast(planned), is_planned, "left_semi")
+    )
+    for tries_left in reversed(range(TRIES)):
+        try:
+            return _keep(session, change, "judged", messages.judge(rows))
+        except PySparkException:
+            if not tries_left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _progress(
+    session: SparkSession, before: DataFrame, judged: DataFrame, found: list[Stream]
+) -> DataFrame:
+    """`state_streams` after this step. Streams that have ended count from nothing."""
+    rows = [(*each.kept, each.is_over) for each in found]
+    columns = "stream string, status string, detail string, incarnation string, "
+    now = session.createDataFrame(rows, columns + "offset string, is_over boolean")
+    is_good = F.col("fault").isNull()
+    new = judged.groupBy("stream").agg(
+        F.count_if(F.col("kind") == messages.MESSAGE).alias("messages"),
+        F.count_if(is_good & F.col("operation").isNotNull()).alias("changes"),
+        F.count_if(is_good & F.col("control").eqNullSafe("reset")).alias("resets"),
+        F.count_distinct(F.when(F.col("kind") == messages.SNAPSHOT, F.col("offset"))).alias(
+            "snapshots"
+        ),
+        F.count("fault").alias("quarantined"),
+        F.max(F.when(is_good, F.col("time"))).alias("last_time"),
+        F.max("next_offset").alias("reached"),
+    )
+    old = before.join(now.where("not is_over"), "stream", "left_semi")
+    sums = (
+        old.select("stream", *_SUMS, "last_time")
+        .unionByName(new.drop("reached"))
+        .groupBy("stream")
+        .agg(
+            *(F.sum(name).alias(name) for name in _SUMS),
+            F.max("last_time").alias("last_time"),
+        )
+    )
+    return (
+        now.join(new.select("stream", "reached"), "stream", "left")
+        .join(sums, "stream", "left")
+        .select(
+            *("stream", "status", "detail", "incarnation"),
+            F.coalesce("reached", "offset").alias("offset"),
+            *(F.coalesce(name, F.lit(0).cast("bigint")).alias(name) for name in _SUMS),
+            "last_time",
+        )
+    )
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def _keep(session: SparkSession, change: Change, name: str, rows: DataFrame) -> DataFrame:
+    path, schema = str(change.scratch / name), rows.schema
+    rows.write.mode("overwrite").parquet(path)
+    return session.read.schema(schema).parquet(path)
+
+
+def _latest(
+    session: SparkSession, tables: Tables, change: Change, table: str, schema: StructType
+) -> DataFrame:
+    if (change.folder / table).exists():
+        return change.read(session, table, schema)
+    return tables.read(session, table, schema)

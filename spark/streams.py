@@ -1,0 +1,210 @@
+"""What a Durable Streams server says about its streams: heads, listings, chunks, snapshots, and
+where chunks end.
+
+Offsets are opaque and ordered as strings (DS 8). Those of our own origin are byte positions; its
+entity tags begin with the stream's incarnation, which is new whenever a stream is created. Other
+servers work as well, but say less. Runs on executors.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from protocol.media import media_type
+from protocol.names import BUCKET_PREFIX, DEFAULT_CONTENT_TYPE, JSON_TYPE, STREAM_PREFIX
+from protocol.offsets import START, is_offset
+from spark.http import Answer, Client, SourceError
+
+_TAG = re.compile(r'(?:W/)?"([0-9a-f]{16}):[0-9s].*"')
+_POSITION = re.compile(r"0{16}_([0-9]{16})")
+_SAFE = "/!$&'()*+,;=:@~"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """`incarnation` is empty where the server does not tell."""
+
+    tail: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    offset: str
+    next_offset: str
+    content_type: str
+    body: bytes
+    incarnation: str
+
+    @property
+    def is_json(self) -> bool:
+        return media_type(self.content_type) == JSON_TYPE
+
+    @property
+    def position(self) -> int | None:
+        """Of the first byte, where this answer's offsets count the bytes that it holds."""
+        start, end = position_of(self.offset), position_of(self.next_offset)
+        held = len(self.body) - self.is_json  # two brackets, but no comma after the last message
+        return start if start is not None and end is not None and end - start == held else None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    offset: str
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What lies here is no longer kept; `earliest` is empty where the server does not tell."""
+
+    earliest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One stream of a bucket. When nothing of this has changed, its head has not either."""
+
+    name: str
+    created_at_ms: object
+    tail: object
+
+
+def stream_name(text: str) -> str:
+    """The canonical name for a name, a path or an encoded path: as access logs have it."""
+    return unquote(text).removeprefix(STREAM_PREFIX)
+
+
+def stream_path(name: str) -> str:
+    prefix = "" if name.startswith(BUCKET_PREFIX) else STREAM_PREFIX
+    return prefix + quote(name, safe=_SAFE)
+
+
+def position_of(offset: str) -> int | None:
+    """The byte position that one of our offsets names."""
+    if offset == START:
+        return 0
+    match = _POSITION.fullmatch(offset)
+    return int(match[1]) if match else None
+
+
+def precedes(offset: str, other: str) -> bool:
+    positions = position_of(offset), position_of(other)
+    if positions[0] is not None and positions[1] is not None:
+        return positions[0] < positions[1]
+    return other != START and (offset == START or offset < other)
+
+
+def incarnation_of(etag: str) -> str:
+    match = _TAG.fullmatch(etag)
+    return match[1] if match else ""
+
+
+class Streams:
+    """The streams behind one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def head(self, name: str) -> Head | None:
+        """None when there is no such stream."""
+        answer = self._client.head(_shown(name), stream_path(name))
+        if answer.status in (404, 410):
+            return None
+        _expect(answer, _shown(name))
+        return Head(_next_offset(answer, name), incarnation_of(answer.headers.get("etag", "")))
+
+    def listing(self, bucket: str, prefix: str) -> Iterator[Listed]:
+        after = ""
+        while True:
+            query = f"prefix={quote(prefix, safe='')}&after={quote(after, safe='')}"
+            target = f"{BUCKET_PREFIX}{quote(bucket, safe='')}/streams?{query}"
+            answer = self._client.get(f"bucket {bucket!r}", target)
+            _expect(answer, f"bucket {bucket!r}")
+            try:
+                page = json.loads(answer.body)
+                for row in page["streams"]:
+                    name = f"{BUCKET_PREFIX}{bucket}/{row['stream_id']}"
+                    yield Listed(name, row.get("created_at_ms"), row.get("tail_offset"))
+                more, after = page.get("has_more"), page.get("next_cursor")
+            except (ValueError, LookupError, TypeError, AttributeError):
+                raise SourceError(f"bucket {bucket!r}: the listing cannot be read") from None
+            if not more or not after:
+                return
+
+    def read(self, name: str, offset: str) -> Chunk | Trimmed | None:
+        """None when there is no such stream."""
+        answer = self._client.get(_shown(name), _target(name, offset))
+        if answer.status == 404:
+            return None
+        if answer.status == 410:
+            return Trimmed(answer.headers.get("stream-earliest-offset", ""))
+        _expect(answer, f"{_shown(name)} at {offset}")
+        return Chunk(
+            offset,
+            _next_offset(answer, name),
+            answer.headers.get("content-type", DEFAULT_CONTENT_TYPE),
+            answer.body,
+            incarnation_of(answer.headers.get("etag", "")),
+        )
+
+    def snapshot(self, name: str) -> Snapshot | None:
+        """The latest; None when there is none, or no such stream."""
+        target = stream_path(name) + "/snapshot"
+        answer = self._client.get(_shown(name), target)
+        if answer.status == 307:
+            location = answer.headers.get("location", "")
+            answer = self._client.follow(_shown(name), target, location)
+        if answer.status in (404, 410):
+            return None
+        what = f"snapshot of {_shown(name)}"
+        _expect(answer, what)
+        offset = answer.headers.get("stream-snapshot-offset", "")
+        if not is_offset(offset):
+            raise SourceError(f"{what}: no Stream-Snapshot-Offset in the answer")
+        content_type = answer.headers.get("content-type", DEFAULT_CONTENT_TYPE)
+        return Snapshot(offset, content_type, answer.body)
+
+    def border(self, name: str, offset: str, max_bytes: int = 0) -> str | Trimmed | None:
+        """Where the chunk at an offset ends, without its bytes; None if that cannot be learnt.
+
+        Our servers answer `If-None-Match: *` with 304 and all the headers of the chunk.
+        """
+        limit = f"&max_bytes={max_bytes}" if max_bytes else ""
+        answer = self._client.get(_shown(name), _target(name, offset) + limit, If_None_Match="*")
+        if answer.status == 410 and "stream-earliest-offset" in answer.headers:
+            return Trimmed(answer.headers["stream-earliest-offset"])
+        border = answer.headers.get("stream-next-offset", "")
+        known = answer.status == 304 and position_of(border) is not None
+        return border if known and precedes(offset, border) else None
+
+
+def _target(name: str, offset: str) -> str:
+    return f"{stream_path(name)}?offset={quote(offset, safe='')}"
+
+
+def _shown(name: str) -> str:
+    return f"stream {name!r}"
+
+
+def _next_offset(answer: Answer, name: str) -> str:
+    offset = answer.headers.get("stream-next-offset", "")
+    if not is_offset(offset):
+        raise SourceError(f"{_shown(name)}: no Stream-Next-Offset in the answer: no durable stream")
+    return offset
+
+
+_REASONS = {
+    401: "the token is missing or not valid",
+    403: "the token does not allow it",
+    404: "not found",
+}
+
+
+def _expect(answer: Answer, what: str) -> None:
+    if answer.status != 200:
+        said = answer.detail() or _REASONS.get(answer.status, "")
+        raise SourceError(f"{what}: answered {answer.status}{': ' if said else ''}{said}")

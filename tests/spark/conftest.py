@@ -1,0 +1,157 @@
+"""What tests of Spark share: one session for all of them, a writer of streams, and both servers
+that streams can be read from."""
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from protocol.paths import stream_url
+from spark.http import Address, Client
+from spark.planning import Partitions
+from spark.reading import read_ranges
+from spark.streams import Streams
+from tests.helpers.gateway import KEY, LocalGateway, make_gateway_config
+from tests.helpers.keys import make_token
+from tests.helpers.origin import LocalOrigin
+from tests.helpers.rawhttp import Connection, Response
+from tests.helpers.require import need
+from tests.helpers.scripted_origin import ScriptedOrigin
+
+JSON = "application/json"
+TEXT = "text/plain"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    # Short lives: compiling well and collecting in parallel would not pay.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """In this process, with two cores; the only one, because a process can have no second."""
+    need(shutil.which("java"), "Spark needs a Java runtime")
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the workers that Spark starts
+    folder = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for key, value in SETTINGS.items():
+        builder = builder.config(key, value)
+    session = builder.config("spark.sql.warehouse.dir", str(folder)).getOrCreate()
+    # Tests provoke errors, and look at them themselves.
+    session.sparkContext.setLogLevel("OFF")
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    yield session
+    session.stop()
+
+
+class Writer:
+    """Writes streams by their names; everything must succeed."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = Connection(port)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def bucket(self, name: str) -> None:
+        self._ask("PUT", f"/ds/{name}")
+
+    def create(self, name: str, kind: str = JSON) -> None:
+        self._ask("PUT", stream_url(name), kind)
+
+    def append(self, name: str, body: bytes | str, kind: str = JSON) -> str:
+        """The new tail."""
+        data = body.encode() if isinstance(body, str) else body
+        return self._ask("POST", stream_url(name), kind, data).next_offset
+
+    def lay(self, name: str, *bodies: bytes | str, kind: str = JSON) -> list[str]:
+        """A new stream of these appends; the offsets after each."""
+        self.create(name, kind)
+        return [self.append(name, body, kind) for body in bodies]
+
+    def publish(self, name: str, offset: str, body: bytes, kind: str = JSON) -> None:
+        self._ask("PUT", f"{stream_url(name)}/snapshot/{offset}", kind, body)
+
+    def delete(self, name: str) -> None:
+        self._ask("DELETE", stream_url(name))
+
+    def _ask(self, method: str, path: str, kind: str = "", body: bytes = b"") -> Response:
+        headers = {"Content-Type": kind} if kind else {}
+        reply = self._connection.request(method, path, headers, body)
+        assert reply.status < 300, (method, path, reply)
+        return reply
+
+
+@pytest.fixture
+def writer(origin: LocalOrigin) -> Iterator[Writer]:
+    writer = Writer(origin.port)
+    yield writer
+    writer.close()
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedOrigin]:
+    """A server that says what a test tells it to."""
+    with ScriptedOrigin() as server:
+        yield server
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A server to read from, with the options that lead there."""
+
+    url: str
+    token: str = ""
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"url": self.url} | ({"token": self.token} if self.token else {})
+
+    @property
+    def address(self) -> Address:
+        return Address(self.url, self.token, timeout_s=10, retries=1)
+
+
+@pytest.fixture
+def front(origin: LocalOrigin) -> Door:
+    return Door(f"http://127.0.0.1:{origin.port}")
+
+
+@pytest.fixture
+def gateway(front: Door) -> Iterator[Door]:
+    """In front of the origin; its token may read and nothing else."""
+    with LocalGateway(make_gateway_config(front.url)) as gateway:
+        yield Door(gateway.url, make_token(KEY, scope="read:*"))
+
+
+@pytest.fixture(params=["origin", "gateway"])
+def door(request: pytest.FixtureRequest, front: Door) -> Door:
+    """Tests that use it run on the origin, and again through a gateway."""
+    found: Door = front if request.param == "origin" else request.getfixturevalue("gateway")
+    return found
+
+
+def read_all(door: Door, planned: Partitions, *, fail: bool = True) -> list[dict[str, Any]]:
+    """What tasks would read, one after another in this process."""
+    with Client(door.address) as client:
+        streams = Streams(client)
+        return [
+            row
+            for ranges in planned
+            for batch in read_ranges(streams, ranges, fail_on_data_loss=fail)
+            for row in batch.to_pylist()
+        ]
+
+
+def messages(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["message"] for row in rows]

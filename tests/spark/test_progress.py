@@ -1,0 +1,27 @@
+"""What a run says while it runs."""
+
+import io
+
+from spark.progress import CLEAR_LINE, Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def tell(out: io.StringIO) -> str:
+    times = iter((0.0, 1.0, 2.5))
+    progress = Progress(out, lambda: next(times, 9.0))
+    progress.doing("reading")
+    progress.done("read")
+    return out.getvalue()
+
+
+def test_a_file_gets_a_line_for_each_step_that_is_done() -> None:
+    assert tell(io.StringIO()) == "    1.0 s  read\n"
+
+
+def test_a_terminal_shows_the_step_it_is_at_until_it_is_done() -> None:
+    expected = f"{CLEAR_LINE}    1.0 s  reading …{CLEAR_LINE}    2.5 s  read\n"
+    assert tell(Terminal()) == expected

@@ -1,0 +1,73 @@
+"""Lines become requests that say what `decode_line` says, or are put away with a reason."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from protocol.accesslog import AccessRecord, decode_line, encode_line
+from spark.loglines import COLUMNS
+from spark.requests import parse, quarantine, requests, without_copies
+from tests.spark.logs import START_MS, WRONG_FIELDS, WRONG_LINES, Truth, other_writers, record
+
+NAME = "access-edge-1-0-20260601T22.jsonl"
+
+
+def parsed(spark: SparkSession, lines: list[str]) -> Any:
+    rows = [(NAME, number, line, None) for number, line in enumerate(lines)]
+    return parse(spark.createDataFrame(rows, COLUMNS))
+
+
+@pytest.fixture(scope="module")
+def records() -> list[AccessRecord]:
+    rng = random.Random(3)
+    return [record(rng, "edge-1", 0, number + 1, START_MS + number) for number in range(50)]
+
+
+def test_requests_are_what_the_protocol_decodes(
+    spark: SparkSession, records: list[AccessRecord]
+) -> None:
+    lines = [encode_line(each).decode().rstrip("\n") for each in records]
+    lines += [line.decode() for line in other_writers(random.Random(4), Truth())]
+    found = requests(parsed(spark, lines)).orderBy("position").toArrow().to_pylist()
+    expected = [msgspec.to_builtins(decode_line(line.encode())) for line in lines]
+    assert [{name: row[name] for name in expected[0]} for row in found] == expected
+    assert all(row["time"].timestamp() * 1000 == row["time_ms"] for row in found)
+
+
+def test_what_is_wrong_with_a_line_is_told(
+    spark: SparkSession, records: list[AccessRecord]
+) -> None:
+    whole = msgspec.to_builtins(records[0])
+    cases = [
+        (reason, line.decode())
+        for reason, texts in WRONG_LINES.items()
+        if reason != "not-utf-8"  # which the source tells
+        for line in texts
+    ]
+    cases += [
+        (reason, msgspec.json.encode(whole | change).decode())
+        for reason, change in WRONG_FIELDS.items()
+    ]
+    good = encode_line(records[0]).decode().rstrip("\n")
+    cases += [("not-json", good + "}"), ("not-json", good + good), ("not-json", good + " x")]
+    cases += [("wrong-type:worker", good.replace('"worker":0', '"worker":"0"'))]
+    cases += [("not-json", good.replace('"worker":0', '"worker":NaN'))]
+    result = parsed(spark, [line for _, line in cases])
+    found = {row["position"]: row["reason"] for row in quarantine(result).collect()}
+    assert [(found.get(at), line) for at, (_, line) in enumerate(cases)] == cases
+
+
+def test_a_copy_counts_once_and_never_again(
+    spark: SparkSession, records: list[AccessRecord]
+) -> None:
+    lines = [encode_line(each).decode().rstrip("\n") for each in records]
+    earlier = requests(parsed(spark, lines[:10]))
+    new = requests(parsed(spark, lines[5:20] + lines[5:20]))
+    found = without_copies(new, earlier).collect()
+    assert sorted(row["request_id"] for row in found) == sorted(
+        each.request_id for each in records[10:20]
+    )
+    assert max(row["position"] for row in found) < 15  # the first of the copies

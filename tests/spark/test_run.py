@@ -1,0 +1,121 @@
+"""The whole run over generated logs: every table equal to what DuckDB finds in the same files."""
+
+import datetime
+import io
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from protocol.accesslog import HOUR_MS, encode_line, file_name
+from spark import logsource
+from spark.progress import Progress
+from spark.run import FROM_REQUESTS, FROM_TABLES, Options, run
+from tests.spark.duck import QUERIES, Duck
+from tests.spark.logs import HOURS, START_MS, WORKERS, Truth, record, write_logs
+
+LINES = int(os.environ.get("WEIR_LOG_LINES", "100000"))
+
+pytestmark = pytest.mark.timeout(LINES // 100 + 600)
+
+
+@dataclass
+class Made:
+    logs: Path
+    out: Path
+    truth: Truth
+    duck: Duck
+    session: SparkSession
+
+    def run(self, **options: Any) -> str:
+        said = io.StringIO()
+        run(self.session, Options(self.logs, self.out, **options), Progress(said))
+        return said.getvalue()
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        found = self.session.read.parquet(str(self.out / "tables" / table)).toArrow()
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    logsource.register(spark)
+    folder = tmp_path_factory.mktemp("run")
+    truth = write_logs(folder / "logs", LINES)
+    made = Made(folder / "logs", folder / "out", truth, Duck(folder / "logs"), spark)
+    # Several batches, so that copies are found across them.
+    made.run(batch_bytes=max(20_000_000, LINES * 100))
+    yield made
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    names = sorted(rows[0])
+    return sorted((tuple(_plain(row[name]) for name in names) for row in rows), key=repr)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=None)
+    return int(value) if isinstance(value, int) or hasattr(value, "as_tuple") else value
+
+
+@pytest.mark.parametrize("table", sorted({*FROM_REQUESTS, *FROM_TABLES} - {"log_runs"}))
+def test_a_table_is_equal_to_what_duckdb_computes(made: Made, table: str) -> None:
+    expected = made.duck.rows(QUERIES[table])
+    found = made.rows(table)
+    assert sorted(found[0]) == sorted(expected[0])
+    assert in_order(found) == in_order(expected)
+
+
+def test_every_request_is_there_once(made: Made) -> None:
+    found = made.session.read.parquet(str(made.out / "tables/requests"))
+    assert found.count() == made.truth.requests
+    assert found.select("line_id").distinct().count() == made.truth.requests
+
+
+def test_what_is_no_request_is_in_quarantine_with_its_reason(made: Made) -> None:
+    found = {row["reason"]: row["lines"] for row in made.rows("quarantine_reasons")}
+    assert found == dict(made.truth.quarantined)
+
+
+def test_lines_that_the_gateway_dropped_are_counted(made: Made) -> None:
+    rows = {(row["gateway"], row["worker"]): row for row in made.rows("log_quality")}
+    for worker in WORKERS:
+        assert rows[worker]["missing"] == made.truth.missing[worker]
+        assert rows[worker]["starts"] == made.truth.starts[worker]
+
+
+def test_every_line_that_was_read_is_accounted_for(made: Made) -> None:
+    rows = made.rows("log_quality")
+    counts = ("lines", "requests", "duplicates", "quarantined")
+    total = {name: sum(row[name] for row in rows) for name in counts}
+    assert total["requests"] == made.truth.requests
+    assert total["duplicates"] >= made.truth.duplicates
+    assert total["quarantined"] == made.truth.quarantined.total()
+    assert total["lines"] == total["requests"] + total["duplicates"] + total["quarantined"]
+
+
+def test_a_second_run_reads_only_what_is_new(made: Made) -> None:
+    link = made.out / "tables"
+    before = link.readlink()
+    assert made.run() == ""
+    assert link.readlink() == before
+    gateway, worker = WORKERS[-1]
+    time_ms = START_MS + HOURS * HOUR_MS - 1
+    line = encode_line(record(random.Random(2), gateway, worker, LINES, time_ms))
+    with (made.logs / file_name(gateway, worker, time_ms)).open("ab") as file:
+        file.write(line + b'{"v":1,"time_ms"')
+    late = made.logs / "later"
+    late.mkdir()
+    copied = file_name(gateway, worker, START_MS)
+    (late / copied).write_bytes((made.logs / copied).read_bytes())
+    lines = 1 + (late / copied).read_bytes().count(b"\n")
+    assert f"{lines:,} lines of 2 files" in made.run()
+    rows = made.session.read.parquet(str(link / "requests"))
+    assert rows.count() == made.truth.requests + 1

@@ -1,0 +1,147 @@
+"""The state step on a real origin: what it reads, what it leaves, what its tables say."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from protocol.offsets import START, format_offset
+from protocol.paths import stream_url
+from spark.source import register
+from spark.statestep import Origin, Stream, judge_stream, update_state
+from spark.tables import Tables
+from tests.spark.conftest import Door, Writer
+from weir.cli import main
+
+USAGE = (
+    "stream string, subject string, requests bigint, reads bigint, writes bigint, "
+    "bytes_sent bigint, bytes_received bigint, bytes_saved bigint, failures bigint, "
+    "last_seen timestamp, date date"
+)
+TAIL = format_offset(10)
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def change(key: str, value: Any = 0, operation: str = "insert") -> str:
+    message = {"type": "user", "key": key, "value": value, "headers": {"operation": operation}}
+    return json.dumps(message)
+
+
+def used(stream: str, subject: str = "ann", failures: int = 0, reads: int = 4) -> tuple[Any, ...]:
+    return (stream, subject, 5, reads, 1, 100, 10, 50, failures, None, None)
+
+
+def weir_state(capsys: pytest.CaptureFixture[str], url: str) -> Any:
+    with pytest.raises(SystemExit):
+        main(["state", url, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+class Step:
+    def __init__(self, spark: SparkSession, folder: Path, door: Door, *seen: tuple[Any, ...]):
+        self._spark = spark
+        self._origin = Origin(door.address, streams=("named",))
+        self._usage = spark.createDataFrame(list(seen), USAGE)
+        self.tables = Tables(folder)
+        self.said: list[str] = []
+
+    def run(self) -> None:
+        update_state(self._spark, self.tables, self._origin, self._usage, self.said.append)
+
+    def table(self, name: str) -> DataFrame:
+        return self._spark.read.parquet(str(self.tables.path(name)))
+
+    def by_stream(self, name: str) -> dict[str, dict[str, Any]]:
+        return {row.stream: row.asDict() for row in self.table(name).collect()}
+
+    def state_of(self, stream: str) -> Any:
+        found: dict[str, dict[str, Any]] = {}
+        for row in self.table("state").where(f"stream = '{stream}'").collect():
+            found.setdefault(row.type, {})[row.key] = json.loads(row.value)
+        return found
+
+
+@pytest.fixture
+def step(spark: SparkSession, tmp_path: Path, front: Door) -> Iterator[Step]:
+    register(spark)
+    seen = [used("seen"), used("seen", "bob"), used("text"), used("never", failures=5)]
+    step = Step(spark, tmp_path, front, *seen, used("deleted"))
+    step.tables.open()
+    yield step
+    step.tables.close()
+
+
+def test_state_follows_the_streams_from_run_to_run(
+    step: Step, writer: Writer, front: Door, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer.lay("seen", f"[{change('1', 'a')},{change('2')}]", "7", change("2", None, "delete"))
+    writer.lay("deleted", change("x"))
+    writer.lay("named", *(change(str(n)) for n in range(5)))
+    writer.lay("text", "no JSON", kind="text/plain")
+    with pytest.raises(SystemExit):
+        main(["compact", f"{front.url}{stream_url('named')}"])
+    writer.append("named", change("6", [1, 2.50]))
+    step.run()
+    for name in ("seen", "named"):
+        assert step.state_of(name) == weir_state(_clear(capsys), front.url + stream_url(name))
+    streams = step.by_stream("state_streams")
+    assert {name: row["status"] for name, row in streams.items()} == {
+        **{"seen": "read", "named": "read", "deleted": "read", "text": "not-json"}
+    }
+    assert (streams["seen"]["messages"], streams["seen"]["quarantined"]) == (4, 1)
+    assert streams["named"]["snapshots"] == 1
+    both = step.by_stream("traffic_and_state")
+    assert (both["seen"]["readers_per_entity"], both["seen"]["bytes_sent"]) == (2.0, 200)
+    assert (both["named"]["unread_entities"], both["named"]["requests"]) == (6, None)
+    assert (both["text"]["entities"], both["text"]["reads_per_entity"]) == (None, None)
+
+    writer.append("seen", change("3"))
+    writer.delete("deleted")
+    writer.delete("named")
+    writer.lay("named", change("anew"))
+    step.run()
+    assert step.state_of("seen") == {"user": {"1": "a", "3": 0}}
+    assert (step.state_of("named"), step.state_of("deleted")) == ({"user": {"anew": 0}}, {})
+    streams = step.by_stream("state_streams")
+    assert (streams["seen"]["messages"], streams["named"]["messages"]) == (5, 1)
+    assert streams["deleted"]["status"] == "gone"
+    counts = {row.stream: row.entities for row in step.table("state_counts").collect()}
+    growth = step.table("state_churn").groupBy("stream").sum("growth").collect()
+    assert counts == dict(map(tuple, growth)) == {"seen": 2, "named": 1, "deleted": 0}
+    assert step.table("state_quarantine").count() == 1
+
+    step.run()
+    assert step.said[-1].startswith("state: 0 of 4 streams have news")
+    assert step.by_stream("state_streams") == streams
+
+
+def _clear(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
+    capsys.readouterr()
+    return capsys
+
+
+BEFORE = Stream("s", "read", "", "1" * 16, format_offset(5))
+
+
+@pytest.mark.parametrize(
+    ("answer", "before", "found"),
+    [
+        ((200, "1" * 16, TAIL, "application/json"), None, ("read", START, False)),
+        ((200, "1" * 16, TAIL, "application/json"), BEFORE, ("read", BEFORE.offset, False)),
+        ((200, "2" * 16, TAIL, "application/json"), BEFORE, ("read", START, True)),
+        ((200, "1" * 16, format_offset(3), "application/json"), BEFORE, ("read", START, True)),
+        ((200, "1" * 16, TAIL, "text/plain"), None, ("not-json", START, False)),
+        ((404, "", "", ""), BEFORE, ("gone", START, True)),
+        ((404, "", "", ""), None, ("gone", START, False)),
+        ((403, "", "", ""), BEFORE, ("refused", BEFORE.offset, False)),
+    ],
+)
+def test_what_a_head_says_decides_what_is_read(
+    answer: tuple[int, str, str, str], before: Stream | None, found: tuple[Any, ...]
+) -> None:
+    stream = judge_stream("s", *answer, before)
+    assert (stream.status, stream.offset, stream.is_over) == found

@@ -1,0 +1,46 @@
+"""`weir report` before Spark is started: what is missing is told in one line."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weir.cli import main
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(["report", *arguments])
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_logs_that_are_no_folder_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = fails(capsys, "--logs", str(tmp_path / "none"), "--out", str(tmp_path / "out"))
+    assert said == f"weir: --logs: {tmp_path / 'none'} is not a folder\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_java_it_says_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    said = fails(capsys, "--logs", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert said == ("weir: weir report: needs Java 17: apt-get install openjdk-17-jre-headless\n")
+
+
+def test_without_pyspark_it_says_how_to_get_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weir.report.find_spec", lambda name: None)
+    said = fails(capsys, "--logs", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert said == "weir: weir report: needs Spark: pip install 'weir-gateway[spark]'\n"
+
+
+def test_the_command_line_does_not_load_spark() -> None:
+    program = "import sys, weir.cli, weir.report; print('pyspark' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.stdout == "False\n"
