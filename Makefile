@@ -10,7 +10,7 @@ NODE_FOLDERS := $(CONFORMANCE) tests/clients loadtest
 # Extra arguments of the program that the target starts: make test ARGS="-k offsets"
 ARGS ?=
 
-.PHONY: help setup run test check conformance analytics-check bench lock clean
+.PHONY: help setup run test test-spark check conformance analytics-check bench lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -24,6 +24,9 @@ run: $(VENV)/.runtime  ## Start gateway (8080) and origin (4437) with a developm
 test: setup  ## Run every test, the conformance suite in each storage mode included
 	$(BIN)/python -m pytest $(ARGS)
 
+test-spark: setup  ## Run the tests that start Spark (needs Java 17; about 5 minutes)
+	WEIR_SPARK=1 $(BIN)/python -m pytest -m "not slow" tests/spark $(ARGS)
+
 check: setup  ## Format, lint, types, architecture
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -34,8 +37,9 @@ conformance: setup  ## Run the official conformance suite in each storage mode a
 	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)
 
 analytics-check: setup  ## Compare the tables of a million log lines with DuckDB; kill ten runs (long)
-	WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=10 \
-		$(BIN)/python -m pytest -v tests/spark/test_run.py tests/spark/test_kill.py $(ARGS)
+	WEIR_SPARK=1 WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=10 \
+		$(BIN)/python -m pytest -v tests/spark/test_run.py tests/spark/test_kill.py \
+		tests/spark/test_cluster.py $(ARGS)
 
 bench: setup  ## Compare origin and gateway with others like them on this machine (about 15 minutes)
 	$(BIN)/python -m loadtest.bench $(ARGS)
