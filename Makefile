@@ -10,7 +10,7 @@ NODE_FOLDERS := $(CONFORMANCE) tests/clients loadtest
 # Extra arguments of the program that the target starts: make test ARGS="-k offsets"
 ARGS ?=
 
-.PHONY: help setup run test test-spark check conformance analytics-check bench lock clean
+.PHONY: help setup run test test-spark check conformance analytics-check demo-report bench lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -40,6 +40,9 @@ analytics-check: setup  ## Compare the tables of a million log lines with DuckDB
 	WEIR_SPARK=1 WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=10 \
 		$(BIN)/python -m pytest -v tests/spark/test_run.py tests/spark/test_kill.py \
 		tests/spark/test_cluster.py $(ARGS)
+
+demo-report: setup  ## A minute of traffic through a real gateway, and the report of it (needs Java 17)
+	$(BIN)/python -m loadtest.demo $(ARGS)
 
 bench: setup  ## Compare origin and gateway with others like them on this machine (about 15 minutes)
 	$(BIN)/python -m loadtest.bench $(ARGS)

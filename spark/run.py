@@ -16,8 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from spark import logsource, requests, traffic
+from spark.http import Address, SourceError
 from spark.progress import Progress
+from spark.report import render
 from spark.schema import REQUESTS
+from spark.statestep import Origin, update_state
+from spark.summary import Summary
 from spark.tables import Change, Tables
 
 LOG_FILES = (
@@ -49,6 +53,8 @@ class Options:
     out: Path
     origin: str = ""  # no state without it
     token: str = ""
+    streams: tuple[str, ...] = ()  # of the origin, beside those of the log
+    buckets: tuple[str, ...] = ()
     watch: bool = False
     batch_bytes: int = logsource.MAX_BATCH_BYTES
 
@@ -82,16 +88,40 @@ def finish(context: Context) -> None:
     state = context.tables.state
     if not state.is_refreshed or state.generation == 0:
         refresh(context)
-    make_state(context)
-    make_report(context)
+    make_report(context, make_state(context))
 
 
-def make_state(context: Context) -> None:
-    """State of the origin's streams, and traffic beside it. (To come.)"""
+def make_state(context: Context) -> list[str]:
+    """State of the origin's streams, and traffic beside it. Without the origin the tables stay as
+    they are, and the reader of the report is told."""
+    options = context.options
+    if not options.origin:
+        return []
+    context.progress.doing("state: reading streams")
+    origin = Origin(Address(options.origin, options.token), options.streams, options.buckets)
+    usage = context.tables.read(context.session, "usage", schema_of(context.session, "usage"))
+    try:
+        update_state(context.session, context.tables, origin, usage, context.progress.done)
+    except SourceError as error:
+        context.progress.done(f"state: not read: {error}")
+        return [f"The state is that of an earlier run: {error}."]
+    return []
 
 
-def make_report(context: Context) -> None:
-    """report.html from the tables. (To come.)"""
+def make_report(context: Context, notes: list[str]) -> None:
+    """report.html, in place of the one before."""
+    started = time.monotonic()
+    context.progress.doing("report")
+    options, tables = context.options, context.tables
+    schemas = {
+        table: schema_of(context.session, table) for table in (*FROM_REQUESTS, *FROM_TABLES)
+    }
+    summary = Summary(context.session, tables, schemas)
+    page = render(summary.make(str(options.logs), options.origin, notes))
+    unfinished = options.out / "report.html.new"
+    unfinished.write_text(page, encoding="utf-8")
+    unfinished.rename(options.out / "report.html")
+    context.progress.done(f"report: in {time.monotonic() - started:.1f} s")
 
 
 def _read_logs(context: Context) -> None:

@@ -119,6 +119,12 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument("--origin", metavar="URL", help="whose streams' state is to be shown")
     report.add_argument("--token", help="bearer token for the origin (WEIR_TOKEN)")
     report.add_argument(
+        "--stream", action="append", default=[], help="a stream beside those of the log; repeatable"
+    )
+    report.add_argument(
+        "--bucket", action="append", default=[], help="all streams of a bucket; repeatable"
+    )
+    report.add_argument(
         "--master", default="local[*]", help="address of a Spark cluster (local[*])"
     )
     report.add_argument("--watch", action="store_true", help="go on with new lines, until Ctrl-C")

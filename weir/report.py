@@ -44,6 +44,8 @@ def run_report(arguments: argparse.Namespace) -> int:
         out=out,
         origin=arguments.origin or "",
         token=token_of(arguments) or "",
+        streams=tuple(arguments.stream),
+        buckets=tuple(arguments.bucket),
         watch=arguments.watch,
     )
     try:
@@ -57,7 +59,7 @@ def run_report(arguments: argparse.Namespace) -> int:
         return 130
     finally:
         session.stop()
-    progress.done(f"tables are in {out / 'tables'}")
+    progress.done(f"report: {out / 'report.html'}, tables: {out / 'tables'}")
     return 0
 
 
