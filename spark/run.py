@@ -109,18 +109,21 @@ def make_state(context: Context) -> list[str]:
 
 
 def make_report(context: Context, notes: list[str]) -> None:
-    """report.html, in place of the one before."""
+    """report.html, in place of the one before; not when it would be the same."""
+    options, tables = context.options, context.tables
+    made_of = tables.checkpoint.with_name("report-of")
+    generation = str(tables.state.generation)
+    if not notes and made_of.exists() and made_of.read_text() == generation:
+        return
     started = time.monotonic()
     context.progress.doing("report")
-    options, tables = context.options, context.tables
-    schemas = {
-        table: schema_of(context.session, table) for table in (*FROM_REQUESTS, *FROM_TABLES)
-    }
+    schemas = {table: schema_of(context.session, table) for table in (*FROM_REQUESTS, *FROM_TABLES)}
     summary = Summary(context.session, tables, schemas)
     page = render(summary.make(str(options.logs), options.origin, notes))
     unfinished = options.out / "report.html.new"
     unfinished.write_text(page, encoding="utf-8")
     unfinished.rename(options.out / "report.html")
+    made_of.write_text("" if notes else generation)
     context.progress.done(f"report: in {time.monotonic() - started:.1f} s")
 
 

@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 from protocol.accesslog import HOUR_MS, encode_line, file_name
 from spark import logsource
 from spark.progress import Progress
-from spark.run import FROM_REQUESTS, FROM_TABLES, Options, run
+from spark.run import FROM_REQUESTS, FROM_TABLES, Options, run, schema_of
+from spark.summary import Summary
+from spark.tables import Tables
 from tests.spark.duck import QUERIES, Duck
 from tests.spark.logs import HOURS, START_MS, WORKERS, Truth, record, write_logs
 
@@ -99,6 +101,27 @@ def test_every_line_that_was_read_is_accounted_for(made: Made) -> None:
     assert total["duplicates"] >= made.truth.duplicates
     assert total["quarantined"] == made.truth.quarantined.total()
     assert total["lines"] == total["requests"] + total["duplicates"] + total["quarantined"]
+
+
+def test_the_report_says_what_the_tables_say(made: Made) -> None:
+    schemas = {name: schema_of(made.session, name) for name in (*FROM_REQUESTS, *FROM_TABLES)}
+    data = Summary(made.session, Tables(made.out), schemas).make("logs", "")
+    [whole] = made.duck.rows(
+        "select count(*) as requests, sum(bytes_sent) as bytes_sent, "
+        "sum(upstream_requests) as origin_requests, "
+        "count(*) filter (status in (401, 403)) as token_failures, "
+        "count(distinct stream) filter (stream != '') as streams, "
+        "min(time_ms) as first_ms, max(time_ms) as last_ms from r"
+    )
+    assert {name: getattr(data.totals, name) for name in whole} == whole
+    assert sum(data.totals.verdicts.values()) == data.totals.requests
+    assert sum(sum(moment.verdicts.values()) for moment in data.moments) == data.totals.requests
+    assert sum(mode.requests for mode in data.modes) == data.totals.requests
+    assert (
+        sum(data.sessions.lengths) == data.sessions.sessions == sum(data.sessions.endings.values())
+    )
+    assert dict(data.quality.quarantined) == dict(made.truth.quarantined)
+    assert (made.out / "report.html").read_text().startswith("<!doctype html>")
 
 
 def test_a_second_run_reads_only_what_is_new(made: Made) -> None:
