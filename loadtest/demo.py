@@ -25,7 +25,7 @@ STREAMS = 24
 FOLLOWERS = 20
 WAITERS = 30
 READERS = 10
-READY = re.compile(r"(gateway|origin)\D*(http://127\.0\.0\.1:\d+)")
+READY = re.compile(r"weir (origin|gateway admin|gateway) \D*(http://127\.0\.0\.1:\d+)")
 START_SECS = 30.0
 
 Step = Callable[[], Awaitable[None]]
@@ -130,7 +130,7 @@ async def _repeat(step: Step, until: float) -> None:
 
 
 def start_servers(folder: Path) -> tuple[subprocess.Popen[str], dict[str, str]]:
-    """Gateway and origin on free ports; their addresses by name."""
+    """Gateway and origin on free ports; the addresses of `origin`, `gateway`, `gateway admin`."""
     env = os.environ | {
         "DS_GATEWAY__ACCESS_LOG": str(folder / "logs"),
         "DS_GATEWAY__ADMIN_PORT": "0",
@@ -146,12 +146,12 @@ def start_servers(folder: Path) -> tuple[subprocess.Popen[str], dict[str, str]]:
     assert process.stdout is not None
     found: dict[str, str] = {}
     until = time.monotonic() + START_SECS
-    while len(found) < 2 and time.monotonic() < until:
+    while len(found) < 3 and time.monotonic() < until:
         line = process.stdout.readline()
         found |= {name: url for name, url in READY.findall(line)}
         if not line:
             break
-    if len(found) < 2:
+    if len(found) < 3:
         process.kill()
         raise SystemExit("weir up did not start; `make run` says why")
     return process, found
