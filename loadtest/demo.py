@@ -157,6 +157,13 @@ def start_servers(folder: Path) -> tuple[subprocess.Popen[str], dict[str, str]]:
     return process, found
 
 
+def stop_servers(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    process.terminate()
+    process.wait()
+    process.stdout.close()
+
+
 def make_tokens(folder: Path, count: int) -> list[str]:
     key = str(folder / "data/keys/dev-key.pem")
     command = [sys.executable, "-m", "weir", "token", "--key", key, "--sub"]
@@ -183,8 +190,7 @@ def main() -> None:
             [*command, "--logs", str(FOLDER / "logs"), "--out", str(FOLDER / "out")], check=True
         )
     finally:
-        process.terminate()
-        process.wait()
+        stop_servers(process)
     print(f"open {FOLDER / 'out/report.html'}")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from loadtest.demo import make_tokens, start_servers, visit
+from loadtest.demo import make_tokens, start_servers, stop_servers, visit
 from spark import logsource, source
 from spark.progress import Progress
 from spark.run import Options, run
@@ -64,8 +64,7 @@ def test_the_report_and_the_metrics_agree(spark: SparkSession, tmp_path: Path) -
             [*command, f"{urls['origin']}/v1/stream/team/0"], capture_output=True, check=True
         )
     finally:
-        process.terminate()
-        process.wait(30)
+        stop_servers(process)
     rows = spark.read.parquet(str(tmp_path / "out/tables/requests"))
     logged = Counter(
         {
