@@ -212,7 +212,8 @@ class Extension:
                 await write_in_time(response, piece)
             await response.write_eof()
         except (ConnectionError, TimeoutError, BelowFloor, DamagedData, UnknownStream) as error:
-            log.info("%s cut: %r", asked.place.kind.name.lower(), error)
+            level = logging.ERROR if isinstance(error, DamagedData) else logging.INFO
+            log.log(level, "%s cut: %r", asked.place.kind.name.lower(), error)
             response.force_close()
             if asked.request.transport is not None:
                 asked.request.transport.abort()
