@@ -12,12 +12,14 @@ MAY_IMPORT = {
     "wire": {"wire", "protocol"},
     "origin": {"origin", "wire", "protocol"},
     "gateway": {"gateway", "wire", "protocol"},
-    "spark": {"spark", "protocol"},
-    "loadtest": {"loadtest", "protocol"},
+    "pages": {"pages"},
+    "spark": {"spark", "pages", "protocol"},
+    "loadtest": {"loadtest", "pages", "protocol"},
     "weir": {"weir", "origin", "gateway", "loadtest", "spark", "wire", "protocol"},
 }
 OURS = set(MAY_IMPORT) | {"tests"}
 PURE = ("protocol/*.py", "origin/storage/format.py", "wire/heads.py", "gateway/rules/*.py")
+PURE += ("pages/*.py",)
 IMPURE = {"asyncio", "aiohttp", "os", "io", "pathlib", "socket", "ssl", "subprocess", "threading"}
 IMPURE |= {"time", "random", "secrets", "uuid", "logging", "tempfile", "shutil", "uvloop", "lmdb"}
 IMPURE_CALLS = {"open", "print", "input", "now", "utcnow", "today"}

@@ -7,10 +7,7 @@ streams, subjects and pairs are the largest ones only; how many there are stands
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-SECOND_MS = 1000
-MINUTE_MS = 60 * SECOND_MS
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
+from pages.times import MINUTE_MS, STEPS_MS
 
 # Reads are requests that stored bytes could have answered; writes and the like are passed on.
 ANSWERED_VERDICTS = ("hit", "stale", "hub")
@@ -20,12 +17,6 @@ READ_VERDICTS = (*ANSWERED_VERDICTS, "revalidated", "miss")
 SESSION_BORDERS_MS = (1_000, 5_000, 15_000, 30_000, 45_000, 60_000, 90_000, 300_000, 3_600_000)
 
 MAX_SLOTS = 120  # a step is chosen so that a chart has at most so many
-STEPS_MS = (
-    *(n * SECOND_MS for n in (1, 2, 5, 10, 15, 30)),
-    *(n * MINUTE_MS for n in (1, 2, 5, 10, 15, 30)),
-    *(n * HOUR_MS for n in (1, 2, 3, 6, 12)),
-    *(n * DAY_MS for n in (1, 2, 7, 14, 28, 91, 364, 3640, 36400)),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

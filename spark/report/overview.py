@@ -4,9 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spark.report.blocks import Section
-from spark.report.data import ReportData
-from spark.report.figures import (
+from pages.blocks import Section
+from pages.figures import (
     count,
     duration,
     exact,
@@ -19,8 +18,9 @@ from spark.report.figures import (
     slot_name,
     times,
 )
-from spark.report.marks import sparkline
-from spark.report.markup import Child, Markup, name_of, tag, visible
+from pages.marks import sparkline
+from pages.markup import Child, Markup, name_of, tag, visible
+from spark.report.data import ReportData
 from spark.report.state import unread_pairs
 from spark.report.traffic import answered_of, hit_ratio, over_time, reads_of
 

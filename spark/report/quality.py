@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from spark.report.blocks import Section, data_table, empty, names, numbers, section, side_by_side
-from spark.report.charts import Bar, bar_list
+from pages.blocks import Section, data_table, empty, names, numbers, section, side_by_side
+from pages.charts import Bar, bar_list
+from pages.figures import count, exact, plural, ratio, share
+from pages.markup import Markup, name_of
 from spark.report.data import ReportData
-from spark.report.figures import count, exact, plural, ratio, share
-from spark.report.markup import Markup, name_of
 
 
 def quality_section(data: ReportData) -> Section:

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from spark.report.blocks import Section, data_table, empty, names, numbers, section, side_by_side
-from spark.report.charts import (
+from pages.blocks import Section, data_table, empty, names, numbers, section, side_by_side
+from pages.charts import (
     Bar,
     Frame,
     Measure,
@@ -15,10 +15,10 @@ from spark.report.charts import (
     scatter_chart,
     stacked_chart,
 )
+from pages.figures import count, exact, plural, ratio, size, step_name
+from pages.markup import Markup, name_of, visible
+from pages.scales import Scale, TimeAxis, linear_scale, log_scale, time_axis
 from spark.report.data import MAX_SLOTS, Pair, ReportData, State
-from spark.report.figures import count, exact, plural, ratio, size, step_name
-from spark.report.markup import Markup, name_of, visible
-from spark.report.scales import Scale, TimeAxis, linear_scale, log_scale, time_axis
 
 LINES = 5  # types with a line of their own
 LISTED = 8  # rows of the two short lists

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 
-from protocol.accesslog import VERDICTS
-from spark.report.blocks import (
+from pages.blocks import (
     Section,
     data_table,
     empty,
@@ -14,19 +13,11 @@ from spark.report.blocks import (
     side_by_side,
     words,
 )
-from spark.report.charts import Bar, Frame, Series, bar_list, line_chart, stacked_chart
-from spark.report.data import (
-    ANSWERED_VERDICTS,
-    MAX_SLOTS,
-    READ_VERDICTS,
-    ModeTimes,
-    Moment,
-    ReportData,
-)
-from spark.report.figures import count, duration, ratio, share, size, step_name, times
-from spark.report.marks import key, reach, split
-from spark.report.markup import Child, Markup, tag
-from spark.report.scales import (
+from pages.charts import Bar, Frame, Series, bar_list, line_chart, stacked_chart
+from pages.figures import count, duration, ratio, share, size, step_name, times
+from pages.marks import key, reach, split
+from pages.markup import Child, Markup, tag
+from pages.scales import (
     DURATIONS_MS,
     SHARE,
     Scale,
@@ -34,6 +25,15 @@ from spark.report.scales import (
     linear_scale,
     log_scale,
     time_axis,
+)
+from protocol.accesslog import VERDICTS
+from spark.report.data import (
+    ANSWERED_VERDICTS,
+    MAX_SLOTS,
+    READ_VERDICTS,
+    ModeTimes,
+    Moment,
+    ReportData,
 )
 
 # From the bottom of a pile to its top: by the gateway alone, with the origin, not at all.

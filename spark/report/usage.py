@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from spark.report.blocks import (
+from pages.blocks import (
     Section,
     data_table,
     empty,
@@ -13,17 +13,8 @@ from spark.report.blocks import (
     section,
     side_by_side,
 )
-from spark.report.charts import Bar, Frame, Series, bar_list, column_chart, stacked_chart
-from spark.report.data import (
-    HOUR_MS,
-    MINUTE_MS,
-    SESSION_BORDERS_MS,
-    Failure,
-    Percentiles,
-    ReportData,
-    StreamTraffic,
-)
-from spark.report.figures import (
+from pages.charts import Bar, Frame, Series, bar_list, column_chart, stacked_chart
+from pages.figures import (
     NBSP,
     count,
     duration,
@@ -35,9 +26,11 @@ from spark.report.figures import (
     size,
     step_name,
 )
-from spark.report.marks import key, split
-from spark.report.markup import Markup
-from spark.report.scales import linear_scale
+from pages.marks import key, split
+from pages.markup import Markup
+from pages.scales import linear_scale
+from pages.times import HOUR_MS, MINUTE_MS
+from spark.report.data import SESSION_BORDERS_MS, Failure, Percentiles, ReportData, StreamTraffic
 from spark.report.traffic import NO_REQUESTS, axis_of, over_time
 
 ENDINGS = {

@@ -7,7 +7,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from tests.helpers.rawhttp import Connection, Response
 from tests.helpers.require import need
 from tests.helpers.scripted_origin import ScriptedOrigin
 
-FOLDER = Path(__file__).parent
 JSON = "application/json"
 TEXT = "text/plain"
 SETTINGS = {
@@ -37,21 +35,6 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What starts Spark takes long, and has targets of its own: see the Makefile."""
-    if os.environ.get("WEIR_SPARK"):
-        return
-    left_out = [item for item in items if _starts_spark(item)]
-    items[:] = [item for item in items if not _starts_spark(item)]
-    config.hook.pytest_deselected(items=left_out)
-
-
-def _starts_spark(item: pytest.Item) -> bool:
-    if item.path.name in ("test_cluster.py", "test_kill.py"):
-        return True
-    return item.path.parent == FOLDER and "spark" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,9 @@ from dataclasses import replace
 from functools import cache
 from random import Random
 
+from pages.times import HOUR_MS, MINUTE_MS
 from protocol.accesslog import ENDINGS
 from spark.report.data import (
-    HOUR_MS,
-    MINUTE_MS,
     READ_VERDICTS,
     SESSION_BORDERS_MS,
     Failure,

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from spark.report import ReportData, choose_step, figures, render
-from spark.report.data import DAY_MS, HOUR_MS, MAX_SLOTS, MINUTE_MS, STEPS_MS
-from spark.report.figures import NBSP
-from spark.report.markup import VOID, Markup, escape, name_of, tag, visible
+from pages import figures
+from pages.figures import NBSP
+from pages.markup import VOID, Markup, escape, name_of, tag, visible
+from pages.scales import DURATIONS_MS, linear_scale, log_scale, time_axis
+from pages.times import DAY_MS, HOUR_MS, MINUTE_MS, STEPS_MS
+from spark.report import ReportData, choose_step, render
+from spark.report.data import MAX_SLOTS
 from spark.report.overview import findings
-from spark.report.scales import DURATIONS_MS, linear_scale, log_scale, time_axis
 from spark.report.state import hot_pairs, unread_pairs
 from tests.helpers.chromium import Chromium, Page
 from tests.spark import report_data

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from spark.report.data import DAY_MS, HOUR_MS, MINUTE_MS, STEPS_MS
-from spark.report.figures import moment
+from pages.figures import moment
+from pages.times import DAY_MS, HOUR_MS, MINUTE_MS, STEPS_MS
 
 MOST_LABELS = 9
 FEWEST_SLOTS = 15  # so that a few bars are bars and not walls

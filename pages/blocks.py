@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark.report.figures import Format, exact
-from spark.report.marks import meter
-from spark.report.markup import Child, Markup, name_of, tag
-from spark.report.scales import shares_of
+from pages.figures import Format, exact
+from pages.marks import meter
+from pages.markup import Child, Markup, name_of, tag
+from pages.scales import shares_of
 
 SHORT_ROWS = 10  # of a table until its reader asks for all
 

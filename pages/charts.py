@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark.report.figures import Format, moment, slot_name
-from spark.report.marks import (
+from pages.figures import Format, moment, slot_name
+from pages.marks import (
     EDGE,
     area,
     dots,
@@ -23,8 +23,8 @@ from spark.report.marks import (
     symbol,
     upright,
 )
-from spark.report.markup import Child, Markup, tag
-from spark.report.scales import Scale, TimeAxis, shares_of
+from pages.markup import Child, Markup, tag
+from pages.scales import Scale, TimeAxis, shares_of
 
 HEIGHT = 180
 

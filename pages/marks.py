@@ -6,8 +6,8 @@ Across, everything is a percentage of whatever width there is; up, it is pixels.
 import math
 from collections.abc import Sequence
 
-from spark.report.markup import Markup, tag
-from spark.report.scales import Scale
+from pages.markup import Markup, tag
+from pages.scales import Scale
 
 EDGE = 8  # pixels above and below a plot, so that labels and strokes are not cut
 LINE_UNITS = 10  # of a line's own coordinates in one slot

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from spark.report.data import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from pages.times import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 NBSP = "\u00a0"
 NOTHING = "–"
