@@ -35,9 +35,10 @@ def build_request(
     *,
     lines: Iterable[str] = (),
     content_type: str = CONTENT_TYPE,
+    host: str = "127.0.0.1",
 ) -> bytes:
     """`lines` are further header lines."""
-    head_lines = [f"{method} {ROOT}{path}{query} HTTP/1.1", "Host: 127.0.0.1", *lines]
+    head_lines = [f"{method} {ROOT}{path}{query} HTTP/1.1", f"Host: {host}", *lines]
     if body is not None:
         head_lines += [f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
     head = "\r\n".join([*head_lines, "", ""]).encode("ascii")

@@ -1,6 +1,7 @@
 """How the peers of the gateway are configured: each at its best, and one core's worth. Pure.
 
 nginx: one worker, buffered access log, cached files kept open, lock long enough for a long-poll.
+Event streams go past the caches of nginx and Varnish, which would make readers wait for their end.
 Varnish and Envoy write no access log, which only helps them. Only Envoy checks the token; nginx
 and Varnish are told to ignore it, or they would not share anything. Envoy's jwt_authn verifies
 every token anew unless it is given a cache of tokens: it is measured both ways.
@@ -45,6 +46,7 @@ NGINX_CACHE = """\
   open_file_cache_valid 600s;
   proxy_cache_path {folder}/cache levels=1:2 keys_zone=streams:32m inactive=1h use_temp_path=off;
   upstream origin {{ server 127.0.0.1:{origin_port}; keepalive 64; keepalive_requests 1000000000; }}
+  map $arg_live $is_endless {{ default 0; sse 1; }}
   server {{
     listen 127.0.0.1:{port} backlog=4096;
     location / {{
@@ -61,6 +63,8 @@ NGINX_CACHE = """\
       proxy_cache_revalidate on;
       proxy_cache_background_update on;
       proxy_cache_use_stale updating error timeout;
+      proxy_cache_bypass $is_endless;
+      proxy_no_cache $is_endless;
     }}
   }}
 """
@@ -87,6 +91,9 @@ backend origin {{
 }}
 sub vcl_recv {{
   unset req.http.Authorization;
+  if (req.url ~ "live=sse") {{
+    return (pipe);
+  }}
 }}
 """
 

@@ -26,29 +26,31 @@ class TokenFiles:
     tokens: Path
 
 
-def build_jwks(key: RSAPrivateKey) -> dict[str, Any]:
+def build_jwks(key: RSAPrivateKey, key_id: str = KEY_ID) -> dict[str, Any]:
     public = json.loads(RSAAlgorithm.to_jwk(key.public_key()))
-    return {"keys": [public | {"kid": KEY_ID, "alg": "RS256", "use": "sig"}]}
+    return {"keys": [public | {"kid": key_id, "alg": "RS256", "use": "sig"}]}
 
 
-def sign_token(key: RSAPrivateKey, subject: str, now: float) -> str:
+def sign_token(
+    key: RSAPrivateKey, subject: str, now: float, scope: str = SCOPE, key_id: str = KEY_ID
+) -> str:
     claims = {
         "iss": ISSUER,
         "aud": AUDIENCE,
         "sub": subject,
-        "scope": SCOPE,
+        "scope": scope,
         "iat": int(now),
         "exp": int(now) + LIFETIME_S,
     }
-    return jwt.encode(claims, key, algorithm="RS256", headers={"kid": KEY_ID})
+    return jwt.encode(claims, key, algorithm="RS256", headers={"kid": key_id})
 
 
-def write_tokens(folder: Path, count: int) -> TokenFiles:
+def write_tokens(folder: Path, count: int, scope: str = SCOPE) -> TokenFiles:
     key = generate_private_key(public_exponent=65537, key_size=2048)
     now = time.time()
     files = TokenFiles(folder / "jwks.json", folder / "tokens.txt")
     files.jwks.write_text(json.dumps(build_jwks(key)))
-    tokens = [sign_token(key, f"reader-{number}", now) for number in range(count)]
+    tokens = [sign_token(key, f"reader-{number}", now, scope) for number in range(count)]
     files.tokens.write_text("".join(f"{token}\n" for token in tokens))
     return files
 

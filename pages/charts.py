@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pages.figures import Format, moment, slot_name
+from pages.figures import Format
 from pages.marks import (
     EDGE,
     area,
@@ -217,17 +217,17 @@ def _time_figure(
         aria_label=_summary(frame, series),
     )
     rows = [
-        (slot_name(axis.start(slot), axis.step_ms), [frame.shown(s.values[slot]) for s in series])
+        (axis.name(slot), [frame.shown(s.values[slot]) for s in series])
         for slot in range(axis.slots)
     ]
-    values = _values(frame.title, ["Time (UTC)", *(s.name for s in series)], rows)
+    values = _values(frame.title, [axis.heading, *(s.name for s in series)], rows)
     return figure(frame.title, frame.note, _legend(series, form), plot, values)
 
 
 def _summary(frame: Frame, series: Sequence[Series]) -> str:
     """For those who cannot see the chart."""
     axis = frame.axis
-    spoken = [f"{frame.title}, {moment(axis.first_ms)} to {moment(axis.start(axis.slots))} UTC"]
+    spoken = [f"{frame.title}, {axis.span}"]
     for one in series:
         known = [value for value in one.values if math.isfinite(value)]
         if known:

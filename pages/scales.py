@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pages.figures import moment
+from pages.figures import duration, moment, slot_name
 from pages.times import DAY_MS, HOUR_MS, MINUTE_MS, STEPS_MS
 
 MOST_LABELS = 9
@@ -90,6 +90,19 @@ class TimeAxis:
     def start(self, slot: int) -> int:
         return self.first_ms + slot * self.step_ms
 
+    @property
+    def heading(self) -> str:
+        """Above the names of steps, in a table."""
+        return "Time (UTC)"
+
+    @property
+    def span(self) -> str:
+        """From where to where, for those who cannot see it."""
+        return f"{moment(self.first_ms)} to {moment(self.start(self.slots))} UTC"
+
+    def name(self, slot: int) -> str:
+        return slot_name(self.start(slot), self.step_ms)
+
     def ticks(self) -> list[tuple[float, str]]:
         """Share of the axis, and what is written there."""
         longest = STEPS_MS[-1]
@@ -108,6 +121,24 @@ class TimeAxis:
         if at_ms % DAY_MS == 0:
             return moment(at_ms, "%-d %b")
         return moment(at_ms, "%H:%M" if tick_ms >= MINUTE_MS else "%H:%M:%S")
+
+
+class ElapsedAxis(TimeAxis):
+    """Counted from a beginning of its own."""
+
+    @property
+    def heading(self) -> str:
+        return "After"
+
+    @property
+    def span(self) -> str:
+        return f"over {duration(self.span_ms)}"
+
+    def name(self, slot: int) -> str:
+        return duration(self.start(slot + 1))
+
+    def _label(self, at_ms: int, tick_ms: int) -> str:
+        return duration(at_ms) if at_ms else "0"
 
 
 def time_axis(times_ms: Sequence[int], step_ms: int, most_slots: int) -> TimeAxis:

@@ -1,0 +1,138 @@
+"""`weir load compare`: the scenarios against Weir and what could stand in its place, in one run.
+
+Every peer gets a fresh process in front of a fresh origin in memory, or is the origin itself; the
+same load, one after another, on the same machine. Bare times move with the machine: what is told
+is how many times better or worse than Weir each peer was.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from loadtest.errors import RunFailedError, UnavailableError
+from loadtest.load.page import write_report
+from loadtest.load.program import RESULTS, Order, run_order
+from loadtest.load.records import Run
+from loadtest.load.results import render_results
+from loadtest.load.runner import Witness
+from loadtest.load.scenarios import SCENARIOS, Scenario
+from loadtest.load.session import Knobs, SetupFailed
+from loadtest.load.wires import Target
+from loadtest.memory import OtherWork
+from loadtest.peers import Server, Start, run_process
+from loadtest.proxies import PROXIES, WITHOUT_ORIGIN, Stage, ensure_proxy, free_port, start_origin
+from loadtest.targets import ENVOY, NGINX, NODE, OURS, VARNISH
+from loadtest.tokens import read_tokens, write_tokens
+
+PEERS = (OURS, NODE, NGINX, VARNISH, ENVOY)
+WORDS = {OURS: "weir", NODE: "node", NGINX: "nginx", VARNISH: "varnish", ENVOY: "envoy"}
+WITHOUT_CACHE = frozenset({NODE})
+CHECKS_TOKENS = frozenset({OURS, ENVOY})
+SCOPE = "read:load/* write:load/* create:load/*"
+
+
+def peers_of(scenario: Scenario, available: list[str]) -> list[str]:
+    """A scenario of caches or tokens tells nothing of those who have none."""
+    if scenario.name == "cold":
+        return [peer for peer in available if peer not in WITHOUT_CACHE]
+    if scenario.name == "tokens":
+        return [peer for peer in available if peer in CHECKS_TOKENS]
+    return available
+
+
+def compare(docs: Path, *, seconds: float | None = None) -> None:
+    available = list(_available())
+    others = OtherWork([])
+    runs: list[Run] = []
+    for scenario in SCENARIOS.values():
+        for peer in peers_of(scenario, available):
+            if (run := _measure(scenario, peer, seconds)) is not None:
+                runs.append(run)
+    page = write_report(runs, RESULTS, images=docs / "images")
+    (docs / "results.md").write_text(render_results(runs, others.cores()))
+    print(f"open {page}, or read {docs / 'results.md'}")
+
+
+def _available() -> Iterator[str]:
+    for peer in PEERS:
+        try:
+            ensure_proxy(peer)
+        except UnavailableError as error:
+            print(f"without {peer}: {error}", flush=True)
+        else:
+            yield peer
+
+
+def _measure(scenario: Scenario, peer: str, seconds: float | None) -> Run | None:
+    knobs = scenario.knobs
+    if seconds is not None and scenario.name != "rotation":
+        knobs = replace(knobs, seconds=seconds)
+    print(f"\n{scenario.name} on {WORDS[peer]}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="weir-load-") as folder:
+        try:
+            with _stage(Path(folder), scenario, knobs) as stage:
+                return _measure_on(stage, scenario, peer, knobs)
+        except (RunFailedError, SetupFailed) as error:
+            print(f"  failed: {error}", flush=True)
+            return None
+
+
+@contextmanager
+def _stage(folder: Path, scenario: Scenario, knobs: Knobs) -> Iterator[Stage]:
+    count = round(knobs.seconds * knobs.rate) + knobs.streams if scenario.name == "tokens" else 100
+    tokens = write_tokens(folder, count, SCOPE)
+    (folder / "origin").mkdir()
+    with run_process(start_origin(folder / "origin"), folder / "origin.log") as origin:
+        yield Stage(folder / "peer", origin.port, tokens)
+
+
+class _Box:
+    """One peer, which can be restarted where it was."""
+
+    def __init__(self, peer: str, stage: Stage) -> None:
+        stage.folder.mkdir()
+        self._start = fix_port(PROXIES[peer](stage))
+        self._log = stage.folder / "log"
+        self._running = ExitStack()
+
+    def start(self) -> Server:
+        return self._running.enter_context(run_process(self._start, self._log))
+
+    def stop(self) -> None:
+        self._running.close()
+
+    async def restart(self) -> None:
+        await asyncio.to_thread(self.stop)
+        await asyncio.to_thread(self.start)
+
+
+def fix_port(start: Start) -> Start:
+    """Instead of any port one that stays the same."""
+    command, port = list(start.command), free_port()
+    if "--port" not in command:
+        return start
+    command[command.index("--port") + 1] = str(port)
+    return replace(start, command=command, port=port)
+
+
+def _measure_on(stage: Stage, scenario: Scenario, peer: str, knobs: Knobs) -> Run:
+    box = _Box(peer, stage)
+    try:
+        server = box.start()
+        origin = None if peer in WITHOUT_ORIGIN else Target("127.0.0.1", stage.origin_port)
+        order = Order(
+            scenario,
+            f"http://127.0.0.1:{server.port}",
+            tokens=read_tokens(stage.tokens.tokens),
+            peer=WORDS[peer],
+            knobs=knobs,
+            witness=Witness(origin, server.pid),
+            restart=box.restart,
+            out=RESULTS / f"{scenario.name}-{WORDS[peer]}.jsonl",
+        )
+        return run_order(order)
+    finally:
+        box.stop()

@@ -1,0 +1,104 @@
+"""`docs/results.md`, written by `weir load compare`. Pure: runs in, text out."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from loadtest.load.records import Run
+from loadtest.load.scenarios import SCENARIOS, Scenario
+from loadtest.load.summary import HOME, Summary, describe_knobs, summarise
+
+COLUMNS = ("", "p50 ms", "p99 ms", "done/s", "failed", "readers' requests", "at the origin")
+OPENING = """\
+# Results
+
+Written by `weir load compare` on {at}: {machine}. One run, one peer after another, each in a fresh
+process in front of a fresh origin in memory (node is the reference server by itself); other
+programs used {others:.2f} of the cores meanwhile. Load is open-loop: a time counts from when its
+request was due, so a server that stalls pays for all who waited. Bare times move with the machine.
+The ratios are times of the peer divided by Weir's: above 1, Weir was quicker. The charts, and every
+second of every run, are what `weir load report` draws.
+"""
+
+
+def render_results(runs: Sequence[Run], others: float) -> str:
+    """`others` is how many cores were busy with something else."""
+    parts = [_opening(runs, others)]
+    for scenario in SCENARIOS.values():
+        own = [run for run in runs if run.started.scenario == scenario.name]
+        if own:
+            parts.append(render_scenario(scenario, own))
+    return "\n".join(parts)
+
+
+def _opening(runs: Sequence[Run], others: float) -> str:
+    started = runs[0].started
+    machine = started.machine
+    words = f"{machine['cores']} cores, {machine['system']}, Python {machine['python']}"
+    return OPENING.format(at=_date(started.at), machine=words, others=others)
+
+
+def _date(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%-d %B %Y")
+
+
+def render_scenario(scenario: Scenario, runs: Sequence[Run]) -> str:
+    summaries = {run.started.peer: summarise(run, scenario.headline) for run in runs}
+    rows = [COLUMNS, *(_row(peer, summary) for peer, summary in summaries.items())]
+    knobs = runs[0].started.knobs
+    lines = [
+        f"## {scenario.name}",
+        "",
+        f"{scenario.sentence}: {describe_knobs(knobs)}. Times are of `{scenario.headline}`.",
+        "",
+        *_table(rows),
+        "",
+        f"![{scenario.name}](images/{scenario.name}.png)",
+        "",
+        *_ratios(summaries),
+    ]
+    lines += [
+        f"- {peer}: {limit}." for peer, summary in summaries.items() for limit in summary.limits
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(peer: str, summary: Summary) -> tuple[str, ...]:
+    origin = "-" if math.isnan(summary.upstream) else f"{summary.upstream:,.0f}"
+    return (
+        peer,
+        _ms(summary.p50_ms),
+        _ms(summary.p99_ms),
+        f"{summary.rate:,.0f}",
+        f"{summary.failed:,}",
+        f"{summary.asked:,}",
+        origin,
+    )
+
+
+def _ms(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    head, *body = rows
+    rule = ["---", *("---:" for _ in head[1:])]
+    return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
+
+
+def _ratios(summaries: dict[str, Summary]) -> list[str]:
+    ours = summaries.get(HOME)
+    if ours is None:
+        return []
+    return [
+        f"- {peer}: {_ratio(other.p50_ms, ours.p50_ms)} at p50, "
+        f"{_ratio(other.p99_ms, ours.p99_ms)} at p99."
+        for peer, other in summaries.items()
+        if peer != HOME
+    ]
+
+
+def _ratio(theirs: float, ours: float) -> str:
+    if math.isnan(theirs) or math.isnan(ours) or not ours:
+        return "no figure"
+    return f"{theirs / ours:.2f}x"

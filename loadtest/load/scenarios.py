@@ -1,0 +1,229 @@
+"""The scenarios: each a crowd, and what is to be learnt from it."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from loadtest.load.readers import catch_up, follow, wait_for_news
+from loadtest.load.session import Knobs, Session, SetupFailed
+
+ZIPF = 1.1
+ARRIVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    tells: str
+    headline: str
+    """The kind whose times are the result."""
+    knobs: Knobs
+    run: Callable[[Session], Awaitable[None]]
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.tells[0].upper()}{self.tells[1:]}"
+
+
+async def run_polls(session: Session) -> None:
+    path = session.new_path("polls")
+    offset = await session.create(path)
+    await _gather_crowd(session, lambda: wait_for_news(session, path, offset))
+    session.begin()
+    await session.append_paced([path])
+
+
+async def run_fanout(session: Session) -> None:
+    path = session.new_path("fanout")
+    offset = await session.create(path)
+    await _gather_crowd(session, lambda: follow(session, path, offset))
+    session.begin()
+    await session.append_paced([path])
+
+
+async def run_rotation(session: Session) -> None:
+    """All event streams begin in one moment, so they all end within one."""
+    path = session.new_path("rotation")
+    offset = await session.create(path)
+    session.begin()
+    for _ in range(session.knobs.readers):
+        session.spawn(follow(session, path, offset))
+    await session.append_paced([path])
+
+
+async def run_stampede(session: Session) -> None:
+    """Waves of readers, each on a stream that nobody has read before."""
+    waves = max(1, round(session.knobs.seconds * session.knobs.rate))
+    paths = [session.new_path("stampede") for _ in range(waves)]
+    for path in paths:
+        await session.create(path, b"x" * session.knobs.size, closed=True)
+    session.begin()
+    unread = iter(paths)
+    async for due in session.due_times(session.knobs.rate):
+        path = next(unread, paths[-1])
+        for _ in range(session.knobs.readers):
+            session.spawn(_catch_up(session, path, due))
+    await session.drain()
+
+
+async def run_zipf(session: Session) -> None:
+    paths = await session.create_all("zipf")
+    session.begin()
+    await _read_paced(session, paths)
+
+
+async def run_tokens(session: Session) -> None:
+    """As Zipf, but no token comes twice, if there are enough of them."""
+    await run_zipf(session)
+
+
+async def run_cold(session: Session) -> None:
+    """Zipf again; in the middle the cache loses everything."""
+    if session.restart is None:
+        raise SetupFailed("the scenario cold needs --restart COMMAND, which restarts the target")
+    paths = await session.create_all("cold")
+    session.begin()
+    session.spawn(_restart_at(session, session.knobs.seconds / 2))
+    await _read_paced(session, paths)
+
+
+async def run_append(session: Session) -> None:
+    paths = [session.new_path("append") for _ in range(session.knobs.streams)]
+    for path in paths:
+        await session.create(path)
+    session.begin()
+    await session.append_paced(paths)
+    await session.drain()
+
+
+async def run_browsers(session: Session) -> None:
+    """People come, catch up, follow for a while, go, and come back to where they were."""
+    paths = [session.new_path("browsers") for _ in range(session.knobs.streams)]
+    for path in paths:
+        await session.create(path)
+    session.begin()
+    for number in range(session.knobs.readers):
+        session.spawn(_browse(session, paths, by_polls=number % 3 == 0))
+    await session.append_paced(paths)
+
+
+async def _browse(session: Session, paths: Sequence[str], *, by_polls: bool) -> None:
+    path, offset = session.random.choice(paths), "-1"
+    await asyncio.sleep(session.random.uniform(0, ARRIVAL_S))
+    while True:
+        offset = await catch_up(session, path, time.perf_counter(), offset)
+        live = wait_for_news if by_polls else follow
+        try:
+            async with asyncio.timeout(session.random.expovariate(1 / 5)):
+                await live(session, path, offset)
+        except TimeoutError:
+            await asyncio.sleep(session.random.uniform(0, 1))
+
+
+async def _catch_up(session: Session, path: str, due: float) -> None:
+    await catch_up(session, path, due)
+
+
+async def _gather_crowd(session: Session, reader: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """All are there before the clock runs; they come one after another, as in life."""
+    for _ in range(session.knobs.readers):
+        session.spawn(reader())
+        await asyncio.sleep(ARRIVAL_S / session.knobs.readers)
+    deadline = time.perf_counter() + 30
+    while session.waiting < session.knobs.readers:
+        if time.perf_counter() > deadline:
+            raise SetupFailed(f"only {session.waiting} readers could be connected")
+        await asyncio.sleep(0.05)
+
+
+async def _read_paced(session: Session, paths: Sequence[str]) -> None:
+    weights = list(accumulate(1 / (rank + 1) ** ZIPF for rank in range(len(paths))))
+    async for due in session.due_times(session.knobs.rate):
+        path = session.random.choices(paths, cum_weights=weights)[0]
+        session.spawn(_read(session, path, due))
+    await session.drain()
+
+
+async def _read(session: Session, path: str, due: float) -> None:
+    await session.ask("read", session.request("GET", path, "?offset=-1"), due, 200)
+
+
+async def _restart_at(session: Session, after_s: float) -> None:
+    await asyncio.sleep(after_s)
+    assert session.restart is not None
+    begun = time.perf_counter()
+    await session.restart()
+    session.meter.done("restart", time.perf_counter() - begun)
+
+
+SCENARIOS = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "polls",
+            "N readers wait by long-poll, each append wakes them all",
+            "delivered",
+            Knobs(seconds=20, readers=1000, rate=1, size=256),
+            run_polls,
+        ),
+        Scenario(
+            "fanout",
+            "one stream to N readers by Server-Sent Events",
+            "delivered",
+            Knobs(seconds=20, readers=500, rate=10, size=256),
+            run_fanout,
+        ),
+        Scenario(
+            "stampede",
+            "N readers at once replay a stream that nobody has read before",
+            "catch-up",
+            Knobs(seconds=20, readers=200, rate=0.5, size=1 << 20),
+            run_stampede,
+        ),
+        Scenario(
+            "zipf",
+            "reads over many streams, few of them hot",
+            "read",
+            Knobs(seconds=20, streams=1000, rate=2000, size=1024),
+            run_zipf,
+        ),
+        Scenario(
+            "append",
+            "appends to many streams",
+            "append",
+            Knobs(seconds=20, streams=100, rate=1000, size=256),
+            run_append,
+        ),
+        Scenario(
+            "browsers",
+            "people catch up, follow, leave and come back",
+            "delivered",
+            Knobs(seconds=30, readers=300, streams=10, rate=20, size=256),
+            run_browsers,
+        ),
+        Scenario(
+            "rotation",
+            "all event streams begin together, so all end together after a minute",
+            "connect",
+            Knobs(seconds=75, readers=500, rate=2, size=256),
+            run_rotation,
+        ),
+        Scenario(
+            "cold",
+            "reads over many streams; in the middle the cache is restarted",
+            "read",
+            Knobs(seconds=20, streams=1000, rate=1000, size=1024),
+            run_cold,
+        ),
+        Scenario(
+            "tokens",
+            "reads over many streams, each with a token never seen before",
+            "read",
+            Knobs(seconds=10, streams=100, rate=500, size=1024),
+            run_tokens,
+        ),
+    )
+}

@@ -1,0 +1,91 @@
+"""What a run comes to: the figures that people compare. Pure."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from loadtest.load.histogram import percentile
+from loadtest.load.records import Run
+
+HOME = "weir"
+"""Who the others are compared with."""
+READS = ("read", "long-poll", "connect")
+"""Requests that a cache can answer; each is one at the origin if nothing is shared."""
+BUSY_CORES = 0.9
+LATE_MS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    done: int
+    rate: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    failed: int
+    asked: int
+    """Requests of readers."""
+    upstream: float
+    """Reads at the origin; NaN if nobody counted."""
+    peak_mb: float
+    limits: tuple[str, ...]
+    """Why these figures may be the load generator's own."""
+
+    @property
+    def collapse(self) -> float:
+        """How many requests of readers one read at the origin has answered."""
+        return self.asked / self.upstream if self.upstream else math.inf
+
+
+def summarise(run: Run, headline: str) -> Summary:
+    times = run.times(headline)
+    done = run.done(headline)
+    return Summary(
+        done=done,
+        rate=done / run.length,
+        p50_ms=percentile(times, 0.5) * 1000,
+        p90_ms=percentile(times, 0.9) * 1000,
+        p99_ms=percentile(times, 0.99) * 1000,
+        failed=sum(run.failures().values()),
+        asked=sum(run.done(what) for what in READS),
+        upstream=upstream_reads(run),
+        peak_mb=max((value for _, value in run.gauge("memory_mb")), default=math.nan),
+        limits=limits_of(run),
+    )
+
+
+def upstream_reads(run: Run) -> float:
+    counts = [value for _, value in run.gauge("upstream")]
+    return counts[-1] if counts else math.nan
+
+
+def limits_of(run: Run) -> tuple[str, ...]:
+    ended = run.ended
+    if ended is None:
+        return ("the run broke off",)
+    limits = list(ended.notes)
+    if ended.generator_cores > BUSY_CORES:
+        limits.append(f"the generator used {ended.generator_cores:.2f} of a core")
+    if ended.late_ms > LATE_MS:
+        limits.append(f"one request in a hundred left {ended.late_ms:.0f} ms late or more")
+    return tuple(limits)
+
+
+def verdicts_of(run: Run) -> Counter[str]:
+    verdicts: Counter[str] = Counter()
+    for record in run.seconds:
+        verdicts.update(record.verdicts)
+    return verdicts
+
+
+def describe_knobs(knobs: Mapping[str, float]) -> str:
+    """Those that are turned up at all, in words."""
+    words = {
+        "seconds": "{:g} s",
+        "readers": "{:,.0f} readers",
+        "streams": "{:,.0f} streams",
+        "rate": "{:g} a second",
+        "size": "{:,.0f} bytes",
+    }
+    return ", ".join(form.format(knobs[name]) for name, form in words.items() if knobs.get(name))

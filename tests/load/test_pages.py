@@ -1,0 +1,58 @@
+"""What people read: the page of charts and the document of results."""
+
+import re
+
+from loadtest.load.page import render
+from loadtest.load.records import Ended, Gauges, Run, Second, Started
+from loadtest.load.results import render_results
+from loadtest.load.scenarios import SCENARIOS
+from loadtest.load.summary import HOME
+
+
+def make_run(scenario: str, peer: str, slow: int = 0) -> Run:
+    headline = SCENARIOS[scenario].headline
+    started = Started(
+        scenario,
+        peer,
+        "http://127.0.0.1:1",
+        1_700_000_000.0,
+        {"seconds": 3.0, "readers": 10.0},
+        {"cores": "2", "system": "Linux", "python": "3.11"},
+    )
+    seconds = [Second(n, headline, 10, times={50 + slow: 10}) for n in range(3)]
+    asked = [Second(n, "long-poll", 100) for n in range(3)]
+    gauges = [Gauges(n, {"upstream": n + 1.0, "memory_mb": 50.0}) for n in range(3)]
+    ended = Ended(seconds=3.0, generator_cores=0.95, late_ms=1.0)
+    return Run([started, *seconds, *asked, *gauges, ended])
+
+
+def test_every_scenario_has_its_section_and_charts() -> None:
+    page = render([make_run(name, peer) for name in SCENARIOS for peer in ("nginx", HOME)])
+    for name in SCENARIOS:
+        assert f'id="{name}"' in page
+    for title in ("Latency, 99th percentile", "Done a second", "Collapse factor", "Memory"):
+        assert page.count(title) >= len(SCENARIOS)
+    assert "100\u00a0×" in page and "0.95 of a core" in page
+
+
+def test_our_own_line_comes_first() -> None:
+    page = render([make_run("polls", "nginx"), make_run("polls", HOME)])
+    legend = re.search(r'class="legend">(.*?)</ul>', page)
+    assert legend and legend[1].index("weir") < legend[1].index("nginx")
+
+
+def test_results_tell_ratios_to_ours() -> None:
+    runs = [make_run("polls", HOME), make_run("polls", "nginx", slow=15)]
+    text = render_results(runs, 0.25)
+    assert "2 cores, Linux, Python 3.11" in text and "14 November 2023" in text
+    assert "other\nprograms used 0.25 of the cores" in text
+    assert "- nginx: 2.08x at p50, 2.08x at p99." in text
+    assert "| weir | 0.11 | 0.11 | 10 | 0 | 300 | 3 |" in text
+    assert "![polls](images/polls.png)" in text
+
+
+def test_a_peer_that_gave_nothing_has_no_figure() -> None:
+    started = make_run("polls", "node").started
+    text = render_results([make_run("polls", HOME), Run([started])], 0.0)
+    assert "- node: no figure at p50, no figure at p99." in text
+    assert "- node: the run broke off." in text

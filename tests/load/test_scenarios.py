@@ -1,0 +1,133 @@
+"""Each scenario, small, against a real gateway in front of a real origin."""
+
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from loadtest.load.compare import fix_port, peers_of
+from loadtest.load.program import Order, find_scenario, run_order, turn_knobs
+from loadtest.load.readers import Events
+from loadtest.load.runner import Witness
+from loadtest.load.scenarios import SCENARIOS
+from loadtest.load.session import SetupFailed
+from loadtest.load.summary import summarise
+from loadtest.load.wires import Target
+from loadtest.peers import Start
+from loadtest.targets import ENVOY, NGINX, NODE, OURS
+from tests.helpers.gateway import KEY, LocalGateway, make_gateway_config
+from tests.helpers.keys import make_token
+from tests.helpers.origin import LocalOrigin
+
+SMALL = {
+    "polls": {"readers": 20, "rate": 4},
+    "fanout": {"readers": 20, "rate": 5},
+    "stampede": {"readers": 10, "rate": 2, "size": 100_000},
+    "zipf": {"streams": 20, "rate": 100},
+    "append": {"streams": 5, "rate": 50},
+    "browsers": {"readers": 10, "streams": 3, "rate": 10},
+    "rotation": {"readers": 10, "rate": 5},
+    "cold": {"streams": 10, "rate": 50},
+    "tokens": {"streams": 5, "rate": 50},
+}
+ALL = "read:* write:* create:*"
+
+
+@pytest.fixture
+def gateway(origin: LocalOrigin) -> Iterator[LocalGateway]:
+    # Event streams end early, so that readers come back within the second that a test has.
+    config = make_gateway_config(
+        f"http://127.0.0.1:{origin.port}", gateway={"sse_rotation_secs": 0.5}
+    )
+    with LocalGateway(config) as gateway:
+        yield gateway
+
+
+def make_order(name: str, gateway: LocalGateway, origin: LocalOrigin, out: Path) -> Order:
+    async def restart() -> None:
+        pass
+
+    scenario = find_scenario(name)
+    return Order(
+        scenario,
+        gateway.url,
+        tokens=[make_token(KEY, scope=ALL, sub=f"reader-{n}") for n in range(5)],
+        knobs=turn_knobs(scenario, {"seconds": 1.2, **SMALL[name]}),
+        witness=Witness(Target("127.0.0.1", origin.port), os.getpid()),
+        restart=restart,
+        out=out / "run.jsonl",
+    )
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_runs_without_a_failure(
+    name: str, gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path
+) -> None:
+    sink = io.StringIO()
+    order = make_order(name, gateway, origin, tmp_path)
+    run = run_order(order, sink)
+    summary = summarise(run, order.scenario.headline)
+    assert run.failures() == {}
+    assert summary.done > 0 and summary.p99_ms >= summary.p50_ms > 0
+    assert run.ended is not None and run.gauge("memory_mb")
+    assert f"{order.scenario.headline}: {summary.done:,}" in sink.getvalue()
+
+
+def test_waiting_readers_share_what_the_origin_is_asked(
+    gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path
+) -> None:
+    order = make_order("polls", gateway, origin, tmp_path)
+    summary = summarise(run_order(order, io.StringIO()), "delivered")
+    assert summary.done >= 4 * 20  # each append reached each reader
+    assert summary.upstream < summary.asked / 5
+
+
+def test_a_server_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    order = Order(find_scenario("zipf"), "http://127.0.0.1:9", out=tmp_path / "run.jsonl")
+    with pytest.raises(SetupFailed, match="refused"):
+        run_order(order, io.StringIO())
+
+
+def test_a_token_without_rights_is_told(
+    gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path
+) -> None:
+    order = make_order("polls", gateway, origin, tmp_path)
+    powerless = replace(order, tokens=[make_token(KEY, scope="read:*")])
+    with pytest.raises(SetupFailed, match="answered with 403"):
+        run_order(powerless, io.StringIO())
+
+
+def test_cold_needs_a_way_to_restart(
+    gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path
+) -> None:
+    order = replace(make_order("cold", gateway, origin, tmp_path), restart=None)
+    with pytest.raises(SetupFailed, match="--restart"):
+        run_order(order, io.StringIO())
+
+
+def test_events_come_whole_whatever_the_pieces() -> None:
+    text = (
+        b"event: data\ndata: 1\n\nevent: control\n"
+        b'data: {"streamNextOffset":"0_5","upToDate":true}\n\n'
+    )
+    for cut in range(len(text)):
+        events = Events("-1")
+        blocks = events.feed(text[:cut]) + events.feed(text[cut:])
+        assert len(blocks) == 2 and events.offset == "0_5"
+
+
+def test_scenarios_are_compared_with_those_they_concern() -> None:
+    everyone = [OURS, NODE, NGINX, ENVOY]
+    assert peers_of(SCENARIOS["polls"], everyone) == everyone
+    assert peers_of(SCENARIOS["cold"], everyone) == [OURS, NGINX, ENVOY]
+    assert peers_of(SCENARIOS["tokens"], everyone) == [OURS, ENVOY]
+
+
+def test_a_restarted_server_keeps_its_port() -> None:
+    fixed = fix_port(Start(["weir", "gateway", "--port", "0", "--origin", "u"]))
+    assert fixed.port and fixed.command[3] == str(fixed.port)
+    told = Start(["nginx", "-c", "f"], 8081)
+    assert fix_port(told) is told

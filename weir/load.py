@@ -1,0 +1,106 @@
+"""`weir load`: a scenario on a server, seen as it runs; charts of it; and a comparison."""
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway.devkeys import DEV_AUDIENCE, DEV_ISSUER, sign_token
+from loadtest.errors import RunFailedError
+from loadtest.load.compare import compare
+from loadtest.load.page import write_report
+from loadtest.load.program import (
+    RESULTS,
+    Order,
+    find_scenario,
+    raise_descriptor_limit,
+    restart_by,
+    run_order,
+    turn_knobs,
+)
+from loadtest.load.records import read_run
+from loadtest.load.runner import Witness
+from loadtest.load.scenarios import SCENARIOS
+from loadtest.load.session import SetupFailed
+from loadtest.load.wires import Target
+from loadtest.tokens import read_tokens
+from weir.exits import RequestFailed
+from weir.state import TOKEN_VARIABLE
+from weir.tokens import ALL_SCOPES, DEFAULT_KEY
+from wire.settings import SettingsError
+
+HOME = "http://127.0.0.1:8080"
+TOKEN_LIFE_S = 3600
+KNOBS = ("seconds", "readers", "streams", "rate", "size")
+
+
+def run_load(arguments: argparse.Namespace) -> int:
+    raise_descriptor_limit()
+    match arguments.scenario:
+        case "list":
+            for scenario in SCENARIOS.values():
+                print(f"{scenario.name:<10} {scenario.tells}")
+        case "report":
+            _report(arguments)
+        case "compare":
+            compare(Path(arguments.out or "docs"), seconds=arguments.seconds)
+        case _:
+            _run(arguments)
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    try:
+        scenario = find_scenario(arguments.scenario)
+        order = Order(
+            scenario,
+            arguments.target or HOME,
+            tokens=_tokens(arguments),
+            peer=arguments.peer,
+            insecure=arguments.insecure,
+            knobs=turn_knobs(scenario, {name: getattr(arguments, name) for name in KNOBS}),
+            witness=Witness(
+                Target.parse(arguments.origin) if arguments.origin else None, arguments.pid
+            ),
+            restart=restart_by(arguments.restart) if arguments.restart else None,
+            out=Path(arguments.out) if arguments.out else None,
+        )
+    except ValueError as error:
+        raise SettingsError("load", str(error)) from None
+    try:
+        run_order(order)
+    except (SetupFailed, RunFailedError) as error:
+        raise RequestFailed(str(error)) from None
+
+
+def _tokens(arguments: argparse.Namespace) -> Sequence[str]:
+    """Those given; else as many as the scenario wants, by the key that `weir up` has made."""
+    if arguments.tokens:
+        return read_tokens(Path(arguments.tokens))
+    given = arguments.token or os.environ.get(TOKEN_VARIABLE)
+    if given:
+        return [given]
+    if arguments.target or not DEFAULT_KEY.is_file():
+        return []
+    scenario = find_scenario(arguments.scenario)
+    knobs = turn_knobs(scenario, {name: getattr(arguments, name) for name in KNOBS})
+    count = round(knobs.seconds * knobs.rate) if scenario.name == "tokens" else 1
+    now = time.time()
+    return [
+        sign_token(
+            DEFAULT_KEY, f"load-{n}", ALL_SCOPES, TOKEN_LIFE_S, DEV_AUDIENCE, DEV_ISSUER, now
+        )
+        for n in range(count)
+    ]
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    paths = [Path(name) for name in arguments.results] or sorted(RESULTS.glob("*.jsonl"))
+    if not paths:
+        raise SettingsError("load report", f"there are no results in {RESULTS}")
+    try:
+        runs = [read_run(path) for path in paths]
+    except ValueError as error:
+        raise SettingsError("load report", str(error)) from None
+    print(f"open {write_report(runs, Path(arguments.out or RESULTS))}")
