@@ -1,0 +1,237 @@
+"""`make docs`: the reference of commands, settings, headers, metrics, log fields and error codes.
+
+Everything is taken from where the programs take it: the parser, configs/default.toml, the calls
+that register metrics, the class of a log line, the calls that make problems. What a header is for
+stands here, and a test holds that none is missing.
+"""
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from weir.cli import make_parser
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADING = """\
+# Reference
+
+Written by `make docs` from the code; `make check` holds it equal. Do not edit.
+"""
+REQUEST, ANSWER, BOTH = "request", "answer", "both"
+HEADERS = {
+    "Authorization": (REQUEST, "`Bearer` and a token; see [Tokens](auth.md)"),
+    "Cache-Control": (ANSWER, "how long anyone may keep it: immutable below the tail, else not"),
+    "Cache-Status": (ANSWER, "how the gateway came by it; see [Caching](caching.md)"),
+    "CDN-Cache-Control": (ANSWER, "for a CDN in front, on public streams, where configured"),
+    "ETag": (ANSWER, "`incarnation:start:end`, `:c` when closed; never the same after re-creation"),
+    "Producer-Id": (REQUEST, "who appends, so that a repeated append counts once"),
+    "Producer-Epoch": (BOTH, "which life of the producer; a later one fences earlier ones off"),
+    "Producer-Seq": (BOTH, "number of the append, from 0 in each epoch"),
+    "Producer-Expected-Seq": (ANSWER, "with 409 after a gap: the number that was due"),
+    "Producer-Received-Seq": (ANSWER, "with 409 after a gap: the number that came"),
+    "Retry-After": (ANSWER, "seconds to wait, with 429 and 503"),
+    "Stream-Closed": (BOTH, "`true` closes with PUT or POST; in an answer: nothing will follow"),
+    "Stream-Cursor": (ANSWER, "of live reads; to be sent back as `cursor`"),
+    "Stream-Earliest-Offset": (ANSWER, "where a trimmed stream now begins"),
+    "Stream-Expires-At": (BOTH, "when the stream ends, RFC 3339"),
+    "Stream-Fork-Offset": (REQUEST, "where a fork leaves its source; its tail if not given"),
+    "Stream-Fork-Sub-Offset": (REQUEST, "how many messages after that offset the fork begins"),
+    "Stream-Forked-From": (REQUEST, "with PUT: the stream to fork"),
+    "Stream-Next-Offset": (ANSWER, "where to go on; the tail after an append"),
+    "Stream-SSE-Data-Encoding": (ANSWER, "`base64` where events carry bytes and not text"),
+    "Stream-Seq": (REQUEST, "of an append: must grow, as text"),
+    "Stream-Snapshot-Offset": (ANSWER, "up to where a snapshot holds everything"),
+    "Stream-State": (BOTH, "`strict` with PUT: only State messages are taken"),
+    "Stream-TTL": (BOTH, "seconds without a read or write after which the stream ends"),
+    "Stream-Up-To-Date": (ANSWER, "`true` when the answer reached the tail"),
+    "X-Request-Id": (BOTH, "taken from a trusted proxy, else made; in every line of the log"),
+}
+METRIC_CALLS = {"counter": "counter", "labelled_counter": "counter", "gauge": "gauge"}
+
+_SETTING = re.compile(r"^(\w+) = (.+?)(?:\s+# (.*))?$")
+_FIELD = re.compile(r"^    (\w+): ([\w.]+)(?: = [^#]+?)?(?:  # (.*))?$")
+
+
+def render() -> str:
+    parts = (commands(), settings(), headers(), metrics(), log_fields(), codes())
+    return "\n".join([HEADING, *parts])
+
+
+def commands() -> str:
+    lines = ["## Commands", ""]
+    for parser, about in _subparsers(make_parser()):
+        lines += [f"### {parser.prog}", "", f"{about[0].upper()}{about[1:]}.", ""]
+        rows = [_argument(action) for action in parser._actions if action.dest != "help"]
+        lines += [*_table(("argument", ""), rows), ""] if rows else []
+    return "\n".join(lines)
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            about = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            yield from ((one, about[name]) for name, one in action.choices.items())
+
+
+def _argument(action: argparse.Action) -> tuple[str, str]:
+    value = ""
+    if action.nargs != 0:
+        value = str(action.metavar or action.dest.upper().replace("_", "-"))
+    if not action.option_strings:
+        return f"`{value}`" + (
+            " (optional)" if action.nargs in ("?", "*") else ""
+        ), action.help or ""
+    names = ", ".join(f"`{name}{' ' + value if value else ''}`" for name in action.option_strings)
+    return names, (action.help or "") + (" (required)" if action.required else "")
+
+
+def settings() -> str:
+    lines = [
+        "## Settings",
+        "",
+        "In the environment, `port` of `[server]` is `DS_SERVER__PORT`.",
+        "",
+    ]
+    section, rows = "", list[tuple[str, ...]]()
+    for line in (ROOT / "configs/default.toml").read_text().splitlines():
+        if line.startswith("["):
+            lines += _settings_of(section, rows)
+            section, rows = line.strip("[]"), []
+        elif found := _SETTING.match(line):
+            rows.append((f"`{found[1]}`", f"`{found[2]}`", found[3] or ""))
+    return "\n".join([*lines, *_settings_of(section, rows)])
+
+
+def _settings_of(section: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    return [f"### {section}", "", *_table(("key", "default", ""), rows), ""] if rows else []
+
+
+def headers() -> str:
+    rows = [(f"`{name}`", where, about) for name, (where, about) in sorted(HEADERS.items())]
+    return "\n".join(["## Headers", "", *_table(("header", "in", ""), rows), ""])
+
+
+def metrics() -> str:
+    rows = [("`weir_gateway_request_seconds`", "histogram", "Time from head to end, by mode.")]
+    rows += [
+        (f"`weir_{service}_requests_total`", "counter", f"Requests by {labels}.")
+        for service, labels in (
+            ("gateway", "mode, verdict and status"),
+            ("origin", "method and status"),
+        )
+    ]
+    for service in ("gateway", "origin"):
+        for path in _sources(service):
+            rows += _metrics_in(path, f"weir_{service}_")
+    return "\n".join(["## Metrics", "", *_table(("name", "kind", ""), sorted(set(rows))), ""])
+
+
+def _metrics_in(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:
+    for call, name in _calls(path):
+        texts = _texts(call)
+        if name in METRIC_CALLS and len(texts) == 2:
+            kind = METRIC_CALLS[name]
+            ending = "_total" if kind == "counter" else ""
+            yield f"`{prefix}{texts[0]}{ending}`", kind, texts[1]
+        elif name == "count" and prefix == "weir_gateway_" and texts and not call.args[1:]:
+            labels = ", ".join(keyword.arg for keyword in call.keywords if keyword.arg)
+            about = texts[0].replace("_", " ").capitalize() + (f", by {labels}." if labels else ".")
+            yield f"`{prefix}{texts[0]}_total`", "counter", about
+
+
+def log_fields() -> str:
+    source = (ROOT / "protocol/accesslog.py").read_text()
+    body = source.partition("class AccessRecord")[2].partition("\n\n\n")[0]
+    rows = [
+        (f"`{found[1]}`", found[2], found[3] or "")
+        for line in body.splitlines()
+        if (found := _FIELD.match(line))
+    ]
+    return "\n".join(["## Fields of the access log", "", *_table(("field", "type", ""), rows), ""])
+
+
+def codes() -> str:
+    """Of problems (RFC 9457): the last part of their `type`."""
+    found: dict[str, tuple[set[int], str]] = {}
+    for package in ("protocol", "origin", "gateway", "wire"):
+        for path in _sources(package):
+            for status, code, about in _problems_in(path):
+                statuses, known = found.get(code, (set[int](), ""))
+                found[code] = (statuses | {status}, known or about)
+    rows = [
+        (f"`{code}`", ", ".join(map(str, sorted(statuses))), about)
+        for code, (statuses, about) in sorted(found.items())
+    ]
+    return (
+        "\n".join(["## Error codes", "", *_table(("code", "status", ""), rows), ""]).rstrip() + "\n"
+    )
+
+
+def _problems_in(path: Path) -> Iterator[tuple[int, str, str]]:
+    """A status and a code side by side, in a call or a tuple; what follows may tell the rest."""
+    tree = ast.parse(path.read_bytes())
+    names = {
+        node.targets[0].id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        values = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
+        for status, code, *rest in (values[at : at + 3] for at in range(len(values) - 1)):
+            match status, names.get(code.id) if isinstance(code, ast.Name) else _spoken(code):
+                case ast.Constant(value=int(number)), str(word) if 400 <= number < 600 and word:
+                    yield number, word, _spoken(rest[0]) if rest else ""
+
+
+def _spoken(text: ast.expr) -> str:
+    """A sentence with its blanks as dots."""
+    match text:
+        case ast.Constant(value=str(words)):
+            return words
+        case ast.JoinedStr(values=parts):
+            return "".join(_spoken(part) or "…" for part in parts)
+    return ""
+
+
+def _sources(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def _calls(path: Path) -> Iterator[tuple[ast.Call, str]]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Call):
+            called = node.func
+            yield node, called.attr if isinstance(called, ast.Attribute) else ast.unparse(called)
+
+
+def _texts(call: ast.Call) -> list[str]:
+    return [
+        argument.value
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *escaped)]
+
+
+def main() -> int:
+    path = ROOT / "docs/reference.md"
+    text = render()
+    if "--check" not in sys.argv:
+        path.write_text(text)
+    elif not path.exists() or path.read_text() != text:
+        print("docs/reference.md is not what the code says: run `make docs`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
