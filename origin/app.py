@@ -17,7 +17,7 @@ from origin.live import Live
 from origin.metrics import Metrics
 from origin.service import Service
 from origin.snapshots import Snapshots
-from origin.storage import open_storage
+from origin.storage.modes import open_storage
 from wire.front import FrontServer
 from wire.http import Refusals, Stamp
 from wire.settings import SettingsError
@@ -112,6 +112,8 @@ def _new_id() -> int:
 
 def _register(metrics: Metrics, service: Service, chunks: Chunks, server: FrontServer) -> None:
     totals = service.totals
+    loop = asyncio.get_running_loop()
+    metrics.gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(loop)))
     metrics.gauge("streams", "Streams held.", lambda: service.stream_count)
     metrics.gauge("stored_bytes", "Bytes of all streams.", lambda: totals.stored_bytes)
     metrics.gauge("live_readers", "Waiting live readers.", lambda: totals.live_readers)

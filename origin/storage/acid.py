@@ -15,6 +15,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import lmdb
@@ -33,6 +34,7 @@ from origin.storage.blobs import BLOB_THREADS, Blobs, write_blob
 from origin.storage.commit import Batch, GroupCommit, Unit
 from origin.storage.files import Files, lock_directory
 from origin.storage.format import decode_state, encode_state
+from origin.storage.reclaim import Reclaimer
 from protocol.stream import Appended, Record, Removed, StreamState, Trimmed
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ _CRC = struct.Struct("<I")
 _ID = struct.Struct(">Q")
 _KEY = struct.Struct(">QQ")
 SLICE_ROWS = 1000
+TIDY_SECS = 30.0
 
 
 def _sealed(data: bytes) -> bytes:
@@ -177,6 +180,7 @@ class AcidStorage:
         self._trimming: set[asyncio.Task[None]] = set()
         self._closing = False
         self._blobs = Blobs(os.path.join(data_dir, "snapshots"), Files())
+        self._reclaimer = Reclaimer(data_dir)
         self._workers = ThreadPoolExecutor(min(shards, 8), thread_name_prefix="weir-acid")
         self._blob_workers = ThreadPoolExecutor(BLOB_THREADS, thread_name_prefix="weir-blob")
         self._lock_fd = -1
@@ -192,7 +196,16 @@ class AcidStorage:
         for state in states:
             if state.floor:
                 self._trim(state.id, state.floor)
+        self._tidier = self._loop.create_task(self._tidy(), name="acid tidying")
         return states
+
+    async def _tidy(self) -> None:
+        """What a backup held back, or left behind when it was killed."""
+        while True:
+            await asyncio.sleep(TIDY_SECS)
+            await self._loop.run_in_executor(self._blob_workers, self._reclaimer.settle)
+            for shard in self._shards:  # a dead reader keeps pages from being used again
+                shard.env.reader_check()
 
     def _open(self) -> list[StreamState]:
         self._check_manifest()
@@ -204,7 +217,9 @@ class AcidStorage:
             self._shards.append(shard)
             self._names.update((state.id, shard) for state in states)
             found += states
-        self._blobs.keep_only({state.snapshot.blob for state in found if state.snapshot})
+        named = {state.snapshot.blob for state in found if state.snapshot}
+        leftovers = self._blobs.leftovers(named)
+        self._reclaimer.do(*(partial(self._blobs.remove, blob) for blob in leftovers))
         return found
 
     def _check_manifest(self) -> None:
@@ -326,7 +341,8 @@ class AcidStorage:
         )
 
     def drop_blob(self, blob: int) -> None:
-        self._loop.run_in_executor(self._blob_workers, self._blobs.remove, blob)
+        remove = partial(self._blobs.remove, blob)
+        self._loop.run_in_executor(self._blob_workers, self._reclaimer.do, remove)
 
     async def _look(self, stream_id: int, start: int, look: Callable[[Shard], T]) -> T:
         shard = self._shard(stream_id)
@@ -348,6 +364,7 @@ class AcidStorage:
     async def close(self) -> None:
         await self._commit.drain()
         self._closing = True
+        self._tidier.cancel()
         await asyncio.gather(*self._trimming)
         self._workers.shutdown()
         self._blob_workers.shutdown()

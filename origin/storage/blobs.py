@@ -65,11 +65,9 @@ class Blobs:
         except OSError as error:
             log.warning("not deleted until the next start: %s", error)
 
-    def keep_only(self, blobs: Collection[int]) -> None:
-        for folder, _, names in os.walk(self._folder):
-            for name in names:
-                if name.endswith(".seg") and int(name.removesuffix(".seg"), 16) not in blobs:
-                    self._files.unlink(os.path.join(folder, name))
+    def leftovers(self, named: Collection[int]) -> list[int]:
+        """Blobs that are there, but in no state."""
+        return [blob for blob in self._segments.found() if blob not in named]
 
 
 async def write_blob(blobs: Blobs, workers: Executor, blob: int, data: bytes) -> int:

@@ -51,6 +51,11 @@ class Contents:
             extent = Extent(stream.segment_first, stream.segment_bytes)
             yield stream_id, Entry(decode_state(stream.state), stream.flushed, extent)
 
+    def encode(self) -> bytes:
+        """A catalog that says the same, without its history."""
+        frames: list[Frame] = [*self.streams.values(), self.checkpoint]
+        return _encode_catalog(frames)
+
 
 def read_catalog(path: str) -> Contents:
     """Everything up to the last whole checkpoint."""
@@ -74,6 +79,10 @@ def read_catalog(path: str) -> Contents:
     return Contents(streams, last, end, data[start:end])
 
 
+def _encode_catalog(frames: list[Frame]) -> bytes:
+    return CATALOG_MAGIC + b"".join(map(encode_frame, frames))
+
+
 def _settle(streams: dict[int, CatalogStream], frames: list[Frame]) -> None:
     for frame in frames:
         if type(frame) is CatalogStream:
@@ -94,7 +103,7 @@ class Catalog:
         self._unnamed = False  # a new file has the name, but maybe not after a power cut
 
     def create(self, journal: int) -> None:
-        self._write_new([encode_frame(Checkpoint(1, journal))])
+        self._write_new(_encode_catalog([Checkpoint(1, journal)]))
 
     def open(self, end: int, tail: bytes) -> None:
         """Continue behind `end`, where `tail` is the newest checkpoint.
@@ -132,11 +141,9 @@ class Catalog:
         contents = read_catalog(self._path)
         if contents.end != self._end:  # never drop what cannot be read
             raise DamagedData(self._path, contents.end, "a frame is not whole")
-        frames: list[Frame] = [*contents.streams.values(), contents.checkpoint]
-        self._write_new(list(map(encode_frame, frames)))
+        self._write_new(contents.encode())
 
-    def _write_new(self, frames: list[bytes]) -> None:
-        data = CATALOG_MAGIC + b"".join(frames)
+    def _write_new(self, data: bytes) -> None:
         temporary = self._path + ".new"
         fd = self._files.open(temporary, create=True)
         try:

@@ -23,6 +23,7 @@ from origin.storage.format import (
     Frame,
 )
 from origin.storage.journal import Journal, JournalFile
+from origin.storage.reclaim import Reclaimer
 from origin.storage.recovery import Stored
 from origin.storage.segments import Segments
 
@@ -78,13 +79,20 @@ class Cut:
 
 class CheckpointWriter:
     def __init__(
-        self, files: Files, journal: Journal, catalog: Catalog, segments: Segments, blobs: Blobs
+        self,
+        files: Files,
+        journal: Journal,
+        catalog: Catalog,
+        segments: Segments,
+        blobs: Blobs,
+        reclaimer: Reclaimer,
     ) -> None:
         self._files = files
         self._journal = journal
         self._catalog = catalog
         self._segments = segments
         self._blobs = blobs
+        self._reclaimer = reclaimer
         self.abandoned = False
 
     def write(self, cut: Cut) -> None:
@@ -150,15 +158,8 @@ class CheckpointWriter:
         ]
         work += [partial(self._segments.remove, stream_id) for stream_id in cut.removed]
         work += [partial(self._blobs.remove, blob) for blob in cut.dropped]
-        for step in work:
-            try:
-                step()
-            except OSError as error:
-                log.warning("not deleted: %s", error)
+        self._reclaimer.do(*work)
 
     def remove_segment(self, stream_id: int) -> None:
         """Of a removed stream, before its checkpoint; should it fail, that one tries again."""
-        try:
-            self._segments.remove(stream_id)
-        except OSError as error:
-            log.warning("not deleted yet: %s", error)
+        self._reclaimer.do(partial(self._segments.remove, stream_id))

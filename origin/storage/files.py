@@ -11,6 +11,8 @@ MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 
 PUNCH_HOLE = 0x03  # and keep the size
 
+RESTORING = "restoring"  # a file in a data directory that is not whole yet
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -72,13 +74,21 @@ class Files:
         if len(fds) <= SYNC_EACH:
             for fd in fds:
                 self.sync(fd)
-        elif _libc.syncfs(fds[0]) != 0:
-            raise _last_error()
+        else:
+            _sync_file_system(fds[0])
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_disk(self, path: str) -> None:
+        """Everything of the file system on which this folder is."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _sync_file_system(fd)
         finally:
             os.close(fd)
 
@@ -93,6 +103,11 @@ class Files:
         os.replace(source, target)
 
 
+def _sync_file_system(fd: int) -> None:
+    if _libc.syncfs(fd) != 0:
+        raise _last_error()
+
+
 def _last_error() -> OSError:
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
@@ -105,7 +120,17 @@ def lock_directory(data_dir: str) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        refuse_unfinished(data_dir)
     except BlockingIOError:
         os.close(fd)
         raise UnusableData(f"{path}: another process uses this data directory") from None
+    except UnusableData:
+        os.close(fd)
+        raise
     return fd
+
+
+def refuse_unfinished(data_dir: str) -> None:
+    path = os.path.join(data_dir, RESTORING)
+    if os.path.exists(path):
+        raise UnusableData(f"{path}: a restore did not finish; empty the folder, restore again")

@@ -41,6 +41,7 @@ from origin.storage.format import (
     encode_state,
 )
 from origin.storage.journal import Journal, JournalFile, Place
+from origin.storage.reclaim import Reclaimer, Step
 from origin.storage.recovery import Recovered, Stored, recover
 from origin.storage.segments import Segments
 from protocol.stream import Appended, Created, Record, Removed, StreamState, Trimmed
@@ -85,8 +86,14 @@ class FileStorage:
         self._catalog = Catalog(os.path.join(data_dir, "catalog"), self._files)
         self._segments = Segments(os.path.join(data_dir, "segments"), self._files)
         self._blobs = Blobs(os.path.join(data_dir, "snapshots"), self._files)
+        self._reclaimer = Reclaimer(data_dir)
         self._checkpoints = CheckpointWriter(
-            self._files, self._journal, self._catalog, self._segments, self._blobs
+            self._files,
+            self._journal,
+            self._catalog,
+            self._segments,
+            self._blobs,
+            self._reclaimer,
         )
         self._streams: dict[int, Stored] = {}
         self._dirty: dict[int, StreamState] = {}
@@ -181,20 +188,24 @@ class FileStorage:
         for name in os.listdir(folder):
             if name.endswith(".new"):
                 self._files.unlink(os.path.join(folder, name))
-        kept = {path for _, path, _ in recovered.journals}
-        for _, path in self._journal.list_files():
-            if path not in kept:
+        steps: list[Step] = []
+        for number, path in self._journal.list_files():
+            if number > recovered.journals[-1][0]:  # empty, and its name is wanted again
                 self._files.unlink(path)
-        states = [stored.state for stored in recovered.streams.values()]
-        self._blobs.keep_only({state.snapshot.blob for state in states if state.snapshot})
-        for stored in recovered.streams.values():
+            elif number < recovered.journals[0][0]:
+                steps.append(partial(self._files.unlink, path))
+        streams = recovered.streams
+        named = {s.state.snapshot.blob for s in streams.values() if s.state.snapshot}
+        steps += [partial(self._blobs.remove, blob) for blob in self._blobs.leftovers(named)]
+        for stored in streams.values():
             if stored.extent.first:  # perhaps the last punch never came
-                self._punch(stored.state.id, stored.extent.first)
-        for folder, _, names in os.walk(os.path.join(self._data_dir, "segments")):
-            for name in names:
-                stem = name.removesuffix(".seg")
-                if name.endswith(".seg") and int(stem, 16) not in recovered.cataloged:
-                    self._files.unlink(os.path.join(folder, name))
+                steps.append(partial(self._punch, stored.state.id, stored.extent.first))
+        for stream_id in set(self._segments.found()) - recovered.cataloged:
+            if stream_id in streams:  # its next flush begins anew; no backup knows this one
+                self._segments.remove(stream_id)
+            else:
+                steps.append(partial(self._segments.remove, stream_id))
+        self._reclaimer.do(*steps)
 
     def _punch(self, stream_id: int, first: int) -> None:
         try:
@@ -363,6 +374,8 @@ class FileStorage:
             return
         self._schedule_checkpoint(self._checkpoint_secs)
         self._want_spare()
+        if self._reclaimer.is_waiting:
+            self._loop.run_in_executor(self._readers, self._reclaimer.settle)
         if self._dirty or self._removed or self._dropped or self._older:
             self._cut_wanted = True
             self._cut_if_idle()
@@ -479,7 +492,8 @@ class FileStorage:
 
     def drop_blob(self, blob: int) -> None:
         if self._synced:
-            self._loop.run_in_executor(self._blob_workers, self._blobs.remove, blob)
+            remove = partial(self._blobs.remove, blob)
+            self._loop.run_in_executor(self._blob_workers, self._reclaimer.do, remove)
         else:  # a power cut may still take back the record that made it superfluous
             self._dropped.append(blob)
 

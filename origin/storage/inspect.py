@@ -9,7 +9,7 @@ from typing import TextIO
 from origin.storage.acid import open_shards
 from origin.storage.base import DamagedData
 from origin.storage.blobs import Blobs
-from origin.storage.files import Files
+from origin.storage.files import Files, refuse_unfinished
 from origin.storage.format import block_boundaries
 from origin.storage.journal import Journal
 from origin.storage.recovery import Recovered, Stored, recover
@@ -33,6 +33,7 @@ class Found:
 def fsck(data_dir: str, out: TextIO) -> int:
     """Verify every byte that counts; 0 when all of it is sound, 1 otherwise."""
     damages = 0
+    refuse_unfinished(data_dir)
     try:
         found = list(_find(data_dir))
     except DamagedData as error:

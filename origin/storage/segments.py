@@ -62,6 +62,11 @@ class Segments:
         name = f"{stream_id:016x}"
         return os.path.join(self.folder, name[:2], name + ".seg")
 
+    def found(self) -> Iterator[int]:
+        """Whose files are there, counted or not."""
+        for _, _, names in os.walk(self.folder):
+            yield from (int(name[:-4], 16) for name in names if name.endswith(".seg"))
+
     def read(self, stream_id: int, extent: Extent, start: int, end: int) -> bytes:
         """Positions `start` to `end`, all inside the extent."""
         blocks = self._between(stream_id, extent, start, end)
