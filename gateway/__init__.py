@@ -21,5 +21,6 @@ shared     Redis: second level, revoked tokens; redislink is the connection, not
 cdn        tags and purges for caches in front of us
 limits     rates and slots; encodings compress; tasks have an owner
 accesslog  log files; metrics, exposition and admin tell how it goes
+console    a page for people, and what it asks for beside streams
 config     every key; app wires it all
 """

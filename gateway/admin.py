@@ -30,6 +30,7 @@ MAX_STATUS_BYTES = 8 * 1024 * 1024
 STOP_SECS = 1.0
 WITH_METRICS = b"metrics\n"
 WITHOUT_METRICS = b"ready\n"
+WITH_STREAMS = b"streams\n"
 
 _TEXT: tuple[str, str] = ("Content-Type", "text/plain; charset=utf-8")
 _PAGE: tuple[tuple[str, str], ...] = (
@@ -56,6 +57,7 @@ class Served(Protocol):
     def ready(self) -> bool: ...
     @property
     def metrics(self) -> Exposed: ...
+    def recent_streams(self) -> list[str]: ...
 
 
 class Status(msgspec.Struct, array_like=True):
@@ -63,6 +65,7 @@ class Status(msgspec.Struct, array_like=True):
 
     ready: bool
     metrics: bytes = b""
+    streams: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +165,15 @@ class Admin:
 
     def _status(self, question: bytes) -> Status:
         metrics = self._served.metrics.render() if question == WITH_METRICS else b""
-        return Status(self._served.ready, metrics)
+        streams = self._served.recent_streams() if question == WITH_STREAMS else []
+        return Status(self._served.ready, metrics, streams)
 
     async def _ask_all(self, question: bytes) -> dict[int, Status]:
         """What each worker says that answers in time, ourselves included."""
         run_dir = self._run_dir
         if run_dir is None:
             return {0: self._status(question)}
-        others = [n for n in range(self._config.workers) if n != self._worker]
-        paths = [socket_path(run_dir, number) for number in others]
-        answers = await asyncio.gather(*(ask(path, question) for path in paths))
-        told = {number: status for number, status in zip(others, answers, strict=True) if status}
+        told = await ask_others(run_dir, self._config.workers, self._worker, question)
         return dict(sorted((told | {self._worker: self._status(question)}).items()))
 
     async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -189,6 +190,14 @@ class Admin:
 
 def socket_path(run_dir: Path, worker: int) -> Path:
     return run_dir / f"status-{worker}.sock"
+
+
+async def ask_others(run_dir: Path, workers: int, asker: int, question: bytes) -> dict[int, Status]:
+    """What each worker but the asker says, if it answers in time."""
+    others = [number for number in range(workers) if number != asker]
+    paths = [socket_path(run_dir, number) for number in others]
+    answers = await asyncio.gather(*(ask(path, question) for path in paths))
+    return {number: status for number, status in zip(others, answers, strict=True) if status}
 
 
 async def ask(path: Path, question: bytes) -> Status | None:

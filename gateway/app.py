@@ -6,17 +6,19 @@ import logging
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from aiohttp import web
 
 from gateway.accesslog import AccessLog, open_access_log
+from gateway.admin import WITH_METRICS, WITH_STREAMS, Status, ask_others
 from gateway.answers import Answers
 from gateway.cdn import PurgeHook, is_public
 from gateway.chunks import Chunks
 from gateway.config import GatewayConfig, ServingConfig
+from gateway.console.service import Console
 from gateway.door import Door
 from gateway.handlers import Handlers
 from gateway.hubs import Hubs
@@ -37,15 +39,24 @@ from wire.tls import server_context
 log = logging.getLogger("weir.gateway")
 
 BACKLOG = 4096
+RECENT_STREAMS = 1000  # of each worker, for the console
 
 
 class Gateway:
+    """`dev_key` is the key that `weir up` signs with: the console may, too."""
+
     def __init__(
-        self, config: GatewayConfig, *, worker: int = 0, run_dir: Path | None = None
+        self,
+        config: GatewayConfig,
+        *,
+        worker: int = 0,
+        run_dir: Path | None = None,
+        dev_key: Path | None = None,
     ) -> None:
         self._config = config
         self._worker = worker
         self._run_dir = run_dir
+        self._dev_key = dev_key
         self.metrics = Metrics()
         self.port = config.gateway.port
 
@@ -90,7 +101,7 @@ class Gateway:
     def _build(self, name: str) -> None:
         config = self._config
         public = config.cdn.public
-        streams = Streams()
+        streams = self._streams = Streams()
         self.store = Store(config.cache.max_bytes, config.cache.max_object_bytes)
         self.chunks = Chunks(
             config.cache,
@@ -135,6 +146,7 @@ class Gateway:
             answers,
             self.metrics,
             id_prefix=f"{secrets.token_hex(4)}-",
+            console=self._make_console(),
         )
         stamp = Stamp(config.http)
         self._handlers = Handlers(config.gateway, self._door)
@@ -142,6 +154,30 @@ class Gateway:
             self._handlers.handle, self._door, config.gateway, Refusals(stamp)
         )
         self._register()
+
+    def _make_console(self) -> Console | None:
+        if not self._config.gateway.console:
+            return None
+        return Console(self._config.auth, self._all_metrics, self._all_streams, self._dev_key)
+
+    def recent_streams(self) -> list[str]:
+        return self._streams.recent(RECENT_STREAMS)
+
+    async def _all_metrics(self) -> list[str]:
+        told = await self._ask_others(WITH_METRICS)
+        own = self.metrics.render().decode()
+        return [own, *(status.metrics.decode() for status in told)]
+
+    async def _all_streams(self) -> list[str]:
+        told = await self._ask_others(WITH_STREAMS)
+        return [*self.recent_streams(), *(name for status in told for name in status.streams)]
+
+    async def _ask_others(self, question: bytes) -> Iterable[Status]:
+        """The other workers, as far as they answer in time."""
+        if self._run_dir is None:
+            return ()
+        count = self._config.gateway.workers
+        return (await ask_others(self._run_dir, count, self._worker, question)).values()
 
     def _make_tokens(self) -> Tokens | None:
         if self._keys is None:
@@ -181,6 +217,8 @@ class Gateway:
         """Live readers end cleanly, what has begun is finished, then everything is let go."""
         self._door.ready = False
         self._server.fast = None  # who has a connection is answered once more, and told to close it
+        # Until every balancer has seen that we are not ready, it sends us requests and readers.
+        await asyncio.sleep(self._config.gateway.leave_secs)
         for site in list(self._runner.sites):
             await site.stop()
         self.hubs.drain()
@@ -212,6 +250,8 @@ class Gateway:
     def _register(self) -> None:
         metrics, chunks, hubs, upstream = self.metrics, self.chunks, self.hubs, self.upstream
         flights = chunks.flights
+        loop = asyncio.get_running_loop()
+        metrics.gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(loop)))
         metrics.gauge("connections", "Open connections.", lambda: self._server.open_connections)
         metrics.gauge("cache_bytes", "Bytes in the first level.", lambda: self.store.bytes)
         metrics.gauge("cache_entries", "Chunks in the first level.", lambda: len(self.store))

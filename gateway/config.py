@@ -37,8 +37,10 @@ class ServingConfig:
     workers: int = 1
     name: str = ""  # of this gateway, in logs; empty = the host's
     access_log: str = ""  # a folder; empty = no access log
+    console: bool = True  # a page for people at /console/
     tls_cert_path: str = ""
     tls_key_path: str = ""
+    leave_secs: float = 0.0  # after SIGTERM: not ready, but still open to newcomers
     drain_secs: float = 10.0
     trusted_hops: int = 0  # proxies in front whose X-Forwarded-For entries count
     long_poll_timeout_secs: float = 25.0  # some clients and proxies give up after 30
@@ -71,7 +73,7 @@ class ServingConfig:
         cert, key = self.tls_cert_path, self.tls_key_path
         check(not cert or bool(key), "tls_cert_path", "needs gateway.tls_key_path as well")
         check(not key or bool(cert), "tls_key_path", "needs gateway.tls_cert_path as well")
-        check_at_least(self, 0, "drain_secs", "trusted_hops", "requests_per_second")
+        check_at_least(self, 0, "leave_secs", "drain_secs", "trusted_hops", "requests_per_second")
         check_positive(self, "long_poll_timeout_secs", "sse_rotation_secs", "sse_heartbeat_secs")
         check_positive(self, *(key for key in self.__slots__ if key.startswith("max_")))
         check_positive(self, "request_burst")

@@ -18,6 +18,7 @@ from gateway.answers import JOIN_BYTES, Answers, CallerLog
 from gateway.calls import Call
 from gateway.chunks import Chunks
 from gateway.config import GatewayConfig
+from gateway.console.service import Console
 from gateway.encodings import choose, compress, compressible
 from gateway.entries import Entry, Form, Kept
 from gateway.hubs import Hubs
@@ -27,13 +28,12 @@ from gateway.passes import Passes
 from gateway.rules.access import ANYONE, Action, Principal, Scopes, listing_name
 from gateway.rules.challenges import AuthError, missing_scope, missing_token
 from gateway.rules.credentials import Found, find_token
-from gateway.rules.routes import PREFIXES, Route, parse_route
+from gateway.rules.routes import OWN_TOKEN, PREFIXES, PUBLIC_KEYS, Route, parse_route
 from gateway.tasks import Tasks
 from gateway.tokens import Remembered, Tokens
 from gateway.upstream import TooLarge, UpstreamError
 from protocol import replies
 from protocol.errors import ProtocolError
-from protocol.names import STREAM_PREFIX
 from protocol.paths import Kind, parse_path, stream_url
 from protocol.replies import NO_STORE, Reply, problem
 from protocol.requests import is_true
@@ -48,16 +48,13 @@ STRANGERS_BODY_BYTES = 64 * 1024
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _TEXT: tuple[str, str] = ("Content-Type", "text/plain; charset=utf-8")
-# Subscriptions: tokens of the origin's own making, and its public keys (DS 6).
-_OWN_TOKEN = re.compile(rf"{STREAM_PREFIX}__ds/subscriptions/[^/]+/(?:callback|ack|release)")
-_PUBLIC = f"{STREAM_PREFIX}__ds/jwks.json"
 
 
 def _is_open(head: Head) -> bool:
     """What the origin guards by itself, or shows to everybody."""
     if head.method == "POST":
-        return _OWN_TOKEN.fullmatch(head.path) is not None
-    return head.path == _PUBLIC and head.method in ("GET", "HEAD")
+        return OWN_TOKEN.fullmatch(head.path) is not None
+    return head.path == PUBLIC_KEYS and head.method in ("GET", "HEAD")
 
 
 def _check_scope(scopes: Scopes, route: Route) -> None:
@@ -114,6 +111,7 @@ class Door:
         metrics: Metrics,
         *,
         id_prefix: str,
+        console: Console | None = None,
     ) -> None:
         self._config = config
         self._serving = config.gateway
@@ -123,6 +121,7 @@ class Door:
         self._passes = passes
         self._answers = answers
         self._metrics = metrics
+        self._console = console
         self._id_prefix = id_prefix
         self._ids = count(1)
         self._rates = RateLimits(self._serving.requests_per_second, self._serving.request_burst)
@@ -218,12 +217,16 @@ class Door:
 
     def max_body_bytes(self, head: Head) -> int:
         """Only a snapshot may be larger than an append."""
+        if self._shows_console(head):
+            return Console.max_body_bytes
         is_large = self._publishes(head) is not None
         return self._serving.max_snapshot_bytes if is_large else self._serving.max_body_bytes
 
     async def screen(self, head: Head, *, repeated: bool) -> None:
         """Before a body is taken in: refuse whoever is nobody, and a snapshot by someone who may
         not publish it. Raises ProtocolError."""
+        if self._shows_console(head):
+            return
         if not head.path.startswith(PREFIXES):
             raise ProtocolError(404, "not-found", "There is nothing at this path.")
         if self._tokens is None or _is_open(head):
@@ -279,7 +282,7 @@ class Door:
     def _begin(self, call: Call) -> None:
         head = call.head
         if not head.path.startswith(PREFIXES):
-            self._answers.send_reply(call, self._service_page(call))
+            self._begin_page(call)
             return
         if head.method == "OPTIONS":
             call.route = replace(call.route, mode="preflight")
@@ -314,10 +317,7 @@ class Door:
         if self._config.upstream.forward_token and token is not None:
             call.token = token
         self._authorise(call)
-        wait = self._rates.take(principal.subject, time.time())
-        if wait:
-            seconds = (("Retry-After", str(max(1, int(wait + 0.999)))),)
-            raise ProtocolError(429, "too-many-requests", "Slow down.", seconds)
+        self._take_rate(principal)
         if call.route.cacheable:
             self._read_stored(call)
             return
@@ -332,6 +332,12 @@ class Door:
                 self._spawn(call, self._passes.look(call))
             case _:
                 self._spawn(call, self._passes.write(call), carry_through=True)
+
+    def _take_rate(self, principal: Principal) -> None:
+        wait = self._rates.take(principal.subject, time.time())
+        if wait:
+            seconds = (("Retry-After", str(max(1, int(wait + 0.999)))),)
+            raise ProtocolError(429, "too-many-requests", "Slow down.", seconds)
 
     def _authorise(self, call: Call) -> None:
         route, scopes = call.route, call.principal.scopes
@@ -431,8 +437,35 @@ class Door:
 
     # -- pages ---------------------------------------------------------------------------------
 
-    def _service_page(self, call: Call) -> Reply:
+    def _begin_page(self, call: Call) -> None:
         call.route = replace(call.route, mode="service")
+        if self._console is not None and self._console.covers(call.head.path):
+            self._spawn(call, self._answer_console(call, self._console))
+        else:
+            self._answers.send_reply(call, self._service_page(call))
+
+    def _shows_console(self, head: Head) -> bool:
+        return self._console is not None and self._console.covers(head.path)
+
+    async def _answer_console(self, call: Call, console: Console) -> None:
+        if console.needs_token(call.head):
+            await self._identify(call)
+            reply = await console.tell(call.head.path, call.principal.scopes)
+        else:
+            reply = await console.answer(call.head, call.body, call.exchange.peer)
+        self._answers.send_reply(call, reply)
+
+    async def _identify(self, call: Call) -> None:
+        """Whose call it is. Raises ProtocolError."""
+        if self._tokens is not None:
+            head, repeated = call.head, call.repeated_authorization
+            found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
+            if found.token is None:
+                raise missing_token()
+            call.principal = await self._tokens.verify(found.token, time.time())
+        self._take_rate(call.principal)
+
+    def _service_page(self, call: Call) -> Reply:
         page = (call.head.method, call.head.path)
         if page in (("GET", "/healthz"), ("HEAD", "/healthz")):
             return Reply(200, (_TEXT, NO_STORE), b"ok")

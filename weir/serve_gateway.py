@@ -58,16 +58,21 @@ def run_gateway(arguments: argparse.Namespace) -> int:
 
 
 def serve_gateway(
-    config: GatewayConfig, on_ready: Callable[[Ports], None], child: Child | None = None
+    config: GatewayConfig,
+    on_ready: Callable[[Ports], None],
+    child: Child | None = None,
+    *,
+    dev_key: Path | None = None,
 ) -> int:
+    """`dev_key` lets the console sign tokens; only `weir up` has one to give."""
     if config.auth.mode == "off":
         print(OPEN_WARNING, file=sys.stderr, flush=True)
     raise_file_limit()
     with ExitStack() as held:
         config = _hold_ports(config, held)
         if config.gateway.workers > 1:
-            return _serve_workers(config, on_ready, child)
-        return uvloop.run(_serve_gateway(config, on_ready, child))
+            return _serve_workers(config, on_ready, child, dev_key)
+        return uvloop.run(_serve_gateway(config, on_ready, child, dev_key))
 
 
 def _hold_ports(config: GatewayConfig, held: ExitStack) -> GatewayConfig:
@@ -81,15 +86,18 @@ def _hold_ports(config: GatewayConfig, held: ExitStack) -> GatewayConfig:
 
 
 def _serve_workers(
-    config: GatewayConfig, on_ready: Callable[[Ports], None], child: Child | None
+    config: GatewayConfig,
+    on_ready: Callable[[Ports], None],
+    child: Child | None,
+    dev_key: Path | None,
 ) -> int:
     serving = config.gateway
     run_dir = make_run_dir()
     workers = Workers(
         serving.workers,
-        lambda worker: _serve_worker(config, run_dir, worker),
+        lambda worker: _serve_worker(config, run_dir, worker, dev_key),
         on_ready=lambda told: on_ready(Ports(serving.port, serving.admin_port)),
-        drain_secs=serving.drain_secs,
+        drain_secs=serving.leave_secs + serving.drain_secs,
     )
     try:
         # What is loaded by now stays the workers' common memory as long as nobody touches it.
@@ -100,11 +108,13 @@ def _serve_workers(
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def _serve_worker(config: GatewayConfig, run_dir: Path, worker: Worker) -> int:
+def _serve_worker(
+    config: GatewayConfig, run_dir: Path, worker: Worker, dev_key: Path | None
+) -> int:
     child = worker.child
 
     def serve() -> int:
-        said = _serve_gateway(config, lambda ports: child.ready(), child, worker, run_dir)
+        said = _serve_gateway(config, lambda ports: child.ready(), child, dev_key, worker, run_dir)
         return uvloop.run(said)
 
     code = run_child(child, serve)
@@ -117,12 +127,13 @@ async def _serve_gateway(
     config: GatewayConfig,
     on_ready: Callable[[Ports], None],
     child: Child | None,
+    dev_key: Path | None,
     worker: Worker | None = None,
     run_dir: Path | None = None,
 ) -> int:
     stop = stop_asked(child)
     number = 0 if worker is None else worker.number
-    gateway = Gateway(config, worker=number, run_dir=run_dir)
+    gateway = Gateway(config, worker=number, run_dir=run_dir, dev_key=dev_key)
     if worker is not None:
         restarts = worker.restarts
         text = "Times this worker had to be started again."

@@ -51,6 +51,10 @@ class Plan:
     gateway: GatewayConfig
     keys: Path | None
 
+    @property
+    def dev_key(self) -> Path | None:
+        return None if self.keys is None else self.keys / KEY_FILE
+
 
 def run_up(arguments: argparse.Namespace) -> int:
     plan = make_plan(arguments, os.environ)
@@ -127,7 +131,7 @@ class Up:
         with Children() as children:
             self._children = children
             try:
-                self._start_both()
+                self._start_all()
                 self._watch()
             except _Stopped:
                 pass
@@ -135,21 +139,24 @@ class Up:
                 self._stop_all()
         return 0 if self._clean else 1
 
-    def _start_both(self) -> None:
-        plan = self._plan
-        origin = plan.origin
+    def _start_all(self) -> None:
+        config = self._start_origin()
+        ports = self._start_gateway("gateway", config)
+        print(welcome(self._plan, gateway_url(config, ports), time.time()), flush=True)
+
+    def _start_origin(self) -> GatewayConfig:
+        """What a gateway in front of it is configured as."""
+        origin = self._plan.origin
         told = self._start("origin", origin.server.drain_secs, lambda c: _origin_child(origin, c))
-        port = int(told)
-        print(origin_line(origin, port), flush=True)
-        config = point_at_origin(plan, port)
-        told = self._start(
-            "gateway",
-            config.gateway.drain_secs + KILL_MARGIN_SECS,  # it may have workers to wait for
-            lambda child: _gateway_child(config, child),
-        )
+        print(origin_line(origin, int(told)), flush=True)
+        return point_at_origin(self._plan, int(told))
+
+    def _start_gateway(self, name: str, config: GatewayConfig) -> Ports:
+        key = self._plan.dev_key
+        told = self._start(name, stop_secs(config), lambda c: _gateway_child(config, c, key))
         ports = msgspec.json.decode(told, type=Ports)
         print(gateway_lines(config, ports), flush=True)
-        print(welcome(plan, gateway_url(config, ports), time.time()), flush=True)
+        return ports
 
     def _start(self, name: str, drain_secs: float, work: Work) -> str:
         """Start a child and wait until it is ready; what it said."""
@@ -203,35 +210,43 @@ class Up:
             self._clean = False
 
 
+def stop_secs(config: GatewayConfig) -> float:
+    """How long a gateway may take to stop; it may have workers to wait for."""
+    return config.gateway.leave_secs + config.gateway.drain_secs + KILL_MARGIN_SECS
+
+
 def _origin_child(config: OriginConfig, child: Child) -> int:
     return run_child(child, lambda: serve_origin(config, lambda p: child.ready(str(p)), child))
 
 
-def _gateway_child(config: GatewayConfig, child: Child) -> int:
+def _gateway_child(config: GatewayConfig, child: Child, dev_key: Path | None) -> int:
     def tell(ports: Ports) -> None:
         child.ready(msgspec.json.encode(ports).decode())
 
-    return run_child(child, lambda: serve_gateway(config, tell, child))
+    return run_child(child, lambda: serve_gateway(config, tell, child, dev_key=dev_key))
 
 
 # -- words -------------------------------------------------------------------------------------
 
 
-def welcome(plan: Plan, url: str, now: float) -> str:
+def welcome(plan: Plan, url: str, now: float, curl: str = "curl") -> str:
     """How to use it. Each `curl` line works alone, pasted into another terminal."""
     reachable = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     stream = f"{reachable}/v1/stream/demo"
     about, authorization = _token_words(plan, now)
     sent = f"{authorization}-H 'Content-Type: text/plain'"
-    # The console's address goes below these lines once the gateway serves it.
+    console = (
+        ["", f"Open the console: {reachable}/console/"] if plan.gateway.gateway.console else []
+    )
     return "\n".join(
         [
+            *console,
             "",
             f"Try it in another terminal{about}:",
             "",
-            f"curl -i -X PUT {sent} {stream}",
-            f"curl -i -X POST {sent} -d 'hello' {stream}",
-            f"curl -i {authorization}'{stream}?offset=-1'",
+            f"{curl} -i -X PUT {sent} {stream}",
+            f"{curl} -i -X POST {sent} -d 'hello' {stream}",
+            f"{curl} -i {authorization}'{stream}?offset=-1'",
             "",
         ]
     )
@@ -242,10 +257,10 @@ def _token_words(plan: Plan, now: float) -> tuple[str, str]:
     auth = plan.gateway.auth
     if auth.mode == "off":
         return "", ""
-    if plan.keys is None:
+    key = plan.dev_key
+    if key is None:
         return ", with a token of your issuer in $TOKEN", '-H "Authorization: Bearer $TOKEN" '
     seconds = min(TOKEN_SECS, auth.max_lifetime_secs)
-    key = plan.keys / KEY_FILE
     token = sign_token(key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now)
     command = "weir token" if key == DEFAULT_KEY else f"weir token --key {shlex.quote(str(key))}"
     about = f" (this token is valid for {seconds / 3600:.3g} hours; `{command}` makes others)"

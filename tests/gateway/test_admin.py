@@ -30,6 +30,9 @@ class Served:
     ready: bool = True
     metrics: Exposition = field(default_factory=Exposition)
 
+    def recent_streams(self) -> list[str]:
+        return ["a"]
+
 
 @asynccontextmanager
 async def running(served: Served, config: ServingConfig = CONFIG) -> AsyncIterator[Admin]:

@@ -108,3 +108,24 @@ def test_what_is_known_is_bounded(streams: Streams) -> None:
     for number in range(MAX_STREAMS + 10):
         streams.get(str(number))
     assert streams.peek("0") is None and streams.peek(str(MAX_STREAMS + 9)) is not None
+
+
+def test_streams_that_were_told_of_are_named_newest_first() -> None:
+    streams = Streams()
+    streams.learn_incarnation("a", "1", 1)
+    streams.learn_expiry("b", {})
+    streams.get("only asked for")
+    assert streams.recent(9) == ["b", "a"]
+    assert streams.recent(1) == ["b"]
+
+
+def test_naming_them_keeps_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.streams.MAX_STREAMS", 2)
+    streams = Streams()
+    streams.learn_incarnation("a", "1", 1)
+    streams.learn_incarnation("b", "1", 1)
+    streams.recent(9)
+    streams.get("a")
+    streams.recent(9)
+    streams.learn_incarnation("c", "1", 1)
+    assert streams.recent(9) == ["c", "a"]

@@ -28,6 +28,9 @@ FLAGS = (
     *("--disable-extensions", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run", "--hide-scrollbars", "--remote-debugging-pipe"),
 )
+# Keys that a page acts upon by more than their name: the number, and the text they type.
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), "Space": (32, " ")}
+SHIFT, CONTROL = 8, 2
 # What a browser says when a page has gone wrong, however quietly.
 COMPLAINTS = {"Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled"}
 
@@ -72,7 +75,7 @@ class Chromium:
         """A page that has been loaded, scripts run."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = self._pages[session] = Page(self, session)
+        page = self._pages[session] = Page(self, session, target)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.ask(f"{domain}.enable")
         page.resize(width, height)
@@ -131,9 +134,10 @@ def _spawn(command: list[str], commands: int, answers: int) -> int:
 
 
 class Page:
-    def __init__(self, browser: Chromium, session: str) -> None:
+    def __init__(self, browser: Chromium, session: str, target: str) -> None:
         self._browser = browser
         self._session = session
+        self._target = target
         self.events: set[str] = set()
         self.complaints: list[dict[str, Any]] = []  # console lines, exceptions, refused loads
         self.requests: list[str] = []  # URLs that it asked for, its own too
@@ -166,9 +170,66 @@ class Page:
             mobile=small,
         )
 
-    def press(self, key: str) -> None:
+    def wait_for(self, expression: str, seconds: float = PATIENCE_S) -> None:
+        """Look at JavaScript again and again until its value is true."""
+        came = self.evaluate(f"""new Promise((resolve) => {{
+            const until = performance.now() + {seconds * 1000};
+            const look = () => {{
+                const came = Boolean({expression});
+                if (came || performance.now() > until) resolve(came);
+                else setTimeout(look, 10);
+            }};
+            look();
+        }})""")
+        assert came, f"did not become true in the page: {expression}"
+
+    def close(self) -> None:
+        self._browser.ask("Target.closeTarget", targetId=self._target)
+
+    def press(self, key: str, modifiers: int = 0) -> None:
+        number, text = KEYS.get(key, (0, ""))
+        details: dict[str, Any] = {"key": text or key, "code": key, "modifiers": modifiers}
+        if number:
+            details["windowsVirtualKeyCode"] = number
+        if key == "Enter":
+            details["key"] = key
         for kind in ("keyDown", "keyUp"):
-            self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+            typed = {"text": text} if text and kind == "keyDown" else {}
+            self.ask("Input.dispatchKeyEvent", type=kind, **details, **typed)
+
+    def type(self, text: str) -> None:
+        """Into whatever has the focus."""
+        self.ask("Input.insertText", text=text)
+
+    def click(self, selector: str) -> None:
+        """With the mouse, in the middle of the element: what lies above it gets the click.
+
+        As a person would, once it stands still.
+        """
+        box = self.evaluate(f"""(async () => {{
+            const middle = () => {{
+                const element = document.querySelector({json.dumps(selector)});
+                if (!element) throw new Error("nothing is at " + {json.dumps(selector)});
+                element.scrollIntoView({{block: "nearest"}});
+                const {{x, y, width, height}} = element.getBoundingClientRect();
+                return [x + width / 2, y + height / 2];
+            }};
+            for (let before = middle(); ; ) {{
+                await new Promise((resolve) => setTimeout(resolve, 30));
+                const now = middle();
+                if (now.join() === before.join()) return now;
+                before = now;
+            }}
+        }})()""")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.ask(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=box[0],
+                y=box[1],
+                button="left",
+                clickCount=1,
+            )
 
     def point_at(self, x: float, y: float) -> None:
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

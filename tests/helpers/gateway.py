@@ -115,13 +115,19 @@ class LocalGateway:
     """One gateway worker with an event loop of its own."""
 
     def __init__(
-        self, config: GatewayConfig, *, worker: int = 0, run_dir: Path | None = None
+        self,
+        config: GatewayConfig,
+        *,
+        worker: int = 0,
+        run_dir: Path | None = None,
+        dev_key: Path | None = None,
     ) -> None:
         self.config = config
         self.errors = LoggedErrors()
         self.leftovers: list[str] = []  # tasks that outlived a stop
         self._worker = worker
         self._run_dir = run_dir
+        self.dev_key = dev_key
         self._running = False
 
     def __enter__(self) -> Self:
@@ -215,7 +221,9 @@ class LocalGateway:
         return EventStream(self.port, name, offset, query, headers)
 
     async def _make(self) -> None:
-        self.gateway = Gateway(self.config, worker=self._worker, run_dir=self._run_dir)
+        self.gateway = Gateway(
+            self.config, worker=self._worker, run_dir=self._run_dir, dev_key=self.dev_key
+        )
 
     async def _note_leftovers(self) -> None:
         ours = asyncio.current_task()

@@ -58,8 +58,10 @@ class Response:
 def encode_request(
     method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> bytes:
-    lines = [f"{method} {target} HTTP/1.1", "Host: weir.test"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    lines = [f"{method} {target} HTTP/1.1"]
+    lines += [
+        f"{name}: {value}" for name, value in ({"Host": "weir.test"} | dict(headers or {})).items()
+    ]
     if body or method in ("POST", "PUT"):
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body

@@ -97,6 +97,13 @@ def test_words_without_tokens(folder: Path) -> None:
     assert all("http://127.0.0.1:1/v1/stream/" in line for line in curls(text))
 
 
+def test_the_console_is_named_where_there_is_one(folder: Path) -> None:
+    off = {"DS_AUTH__MODE": "off"}
+    assert "http://127.0.0.1:1/console/" in welcome(plan(environ=off), "http://0.0.0.0:1", NOW)
+    off["DS_GATEWAY__CONSOLE"] = "false"
+    assert "console" not in welcome(plan(environ=off), "http://0.0.0.0:1", NOW)
+
+
 def test_words_for_a_foreign_issuer(folder: Path) -> None:
     text = welcome(plan(environ={"DS_AUTH__JWKS": "https://a/b"}), "http://[::]:1", NOW)
     assert all('-H "Authorization: Bearer $TOKEN"' in line for line in curls(text))

@@ -1,0 +1,106 @@
+// The start: which view the address names, and what is on every page.
+
+import { createBucket, createStream } from "./actions.js";
+import { loadSetup } from "./api.js";
+import { BucketView } from "./bucket.js";
+import { button, byId, el } from "./dom.js";
+import { GatewayView } from "./gateway.js";
+import { linkTo, bucketName } from "./names.js";
+import { startRequestLog } from "./requestlog.js";
+import { session } from "./session.js";
+import { startSidebar } from "./sidebar.js";
+import { StreamView } from "./stream.js";
+import { startTheme } from "./theme.js";
+import { mintQuickly, openTokens, watchToken } from "./tokens.js";
+
+const welcome = () => {
+  const needs = session.isMissing;
+  const mint = session.setup.mint_max_secs > 0;
+  const steps = needs
+    ? [
+        mint ? button("Mint a development token", mintQuickly, { class: "button primary" }) : null,
+        button("Paste a token", openTokens, { class: mint ? "button" : "button primary" }),
+      ]
+    : [
+        button("Create a stream", () => createStream(), { class: "button primary" }),
+        button("Create a bucket", () =>
+          createBucket((bucket) => {
+            location.hash = linkTo(bucketName(bucket));
+          }),
+        ),
+      ];
+  const text = needs
+    ? mint
+      ? "This gateway runs for development on your machine: one click signs a token that may do everything for an hour."
+      : "Everything here is asked for with your own token. It stays in this tab; nothing is stored on the server."
+    : "Open a stream by its name, choose one from the list, or create one. What is appended appears as it happens.";
+  return el(
+    "div",
+    { class: "empty-page" },
+    el("h1", {}, needs ? "Welcome to Weir" : "Streams, live"),
+    el("p", { class: "about" }, text),
+    el("div", { class: "actions" }, steps),
+  );
+};
+
+class HomeView {
+  element = el("article", { class: "home" });
+  draw = () => this.element.replaceChildren(welcome());
+
+  open() {
+    session.addEventListener("change", this.draw);
+    this.draw();
+  }
+
+  close() {
+    session.removeEventListener("change", this.draw);
+  }
+}
+
+const viewOf = (hash) => {
+  const [place, query = ""] = hash.split("?");
+  const [, kind = "", ...rest] = place.split("/");
+  let name = rest.join("/");
+  try {
+    name = decodeURIComponent(name);
+  } catch {
+    // as it is
+  }
+  if (kind === "stream" && name) return ["stream", new StreamView(name, new URLSearchParams(query).get("from"))];
+  if (kind === "bucket" && name) return ["bucket", new BucketView(name)];
+  if (kind === "gateway") return ["gateway", new GatewayView()];
+  return ["home", new HomeView()];
+};
+
+let view = null;
+
+const go = () => {
+  view?.close();
+  const [kind, next] = viewOf(location.hash);
+  view = next;
+  byId("frame").dataset.view = kind;
+  for (const link of document.querySelectorAll("nav a")) {
+    const here = (link.dataset.view === "gateway") === (kind === "gateway");
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  byId("main").replaceChildren(view.element);
+  view.open();
+};
+
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("main").focus();
+});
+
+startTheme();
+startRequestLog();
+try {
+  await loadSetup();
+} catch {
+  // The page works without: nothing can be minted, and the gateway asks for a token.
+}
+watchToken();
+startSidebar();
+addEventListener("hashchange", go);
+go();

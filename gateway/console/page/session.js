@@ -1,0 +1,84 @@
+// The token and what it says. It lives in this tab's sessionStorage: not in the URL, not in a
+// cookie, not in another tab, and gone with the tab.
+
+import { Scopes } from "./scopes.js";
+
+const KEY = "weir-token";
+
+const readClaims = (token) => {
+  try {
+    const part = token.split(".")[1].replaceAll("-", "+").replaceAll("_", "/");
+    const bytes = Uint8Array.from(atob(part), (c) => c.charCodeAt(0));
+    const claims = JSON.parse(new TextDecoder().decode(bytes));
+    return claims && typeof claims === "object" ? claims : null;
+  } catch {
+    return null;
+  }
+};
+
+class Session extends EventTarget {
+  setup = { auth: "jwt", mint_max_secs: 0 };
+  token = sessionStorage.getItem(KEY) ?? "";
+  claims = readClaims(this.token);
+  scopes = new Scopes(this.claims?.scope);
+
+  /** Returns why the text cannot be a token; empty when it was taken. */
+  use(text) {
+    const token = text.trim().replace(/^Bearer\s+/i, "");
+    const claims = readClaims(token);
+    if (!/^[\w-]+\.[\w-]+\.[\w-]+$/.test(token) || !claims)
+      return "This is no JWT: three parts with dots between them.";
+    sessionStorage.setItem(KEY, token);
+    this.#become(token, claims);
+    return "";
+  }
+
+  forget() {
+    sessionStorage.removeItem(KEY);
+    this.#become("", null);
+  }
+
+  #become(token, claims) {
+    this.token = token;
+    this.claims = claims;
+    this.scopes = new Scopes(claims?.scope);
+    this.dispatchEvent(new Event("change"));
+  }
+
+  get isOpen() {
+    return this.setup.auth === "off";
+  }
+
+  get isMissing() {
+    return !this.isOpen && !this.token;
+  }
+
+  get secondsLeft() {
+    const end = Number(this.claims?.exp);
+    return Number.isFinite(end) ? end - Date.now() / 1000 : Infinity;
+  }
+
+  get isExpired() {
+    return Boolean(this.token) && this.secondsLeft <= 0;
+  }
+
+  get subject() {
+    return String(this.claims?.sub ?? "");
+  }
+
+  /** Whether asking makes sense. A token without `scope` may be good for everything: ask. */
+  allows(action, name) {
+    if (this.isOpen || !this.claims || this.claims.scope === undefined) return true;
+    return action === "list" ? this.scopes.allowsListing(name) : this.scopes.allows(action, name);
+  }
+}
+
+export const session = new Session();
+
+/** `2 h 5 min`, `42 s` */
+export const spell = (seconds) => {
+  const s = Math.max(0, Math.floor(seconds));
+  if (s >= 172800) return `${Math.floor(s / 86400)} days`;
+  if (s >= 3600) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  return s >= 60 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${s} s`;
+};

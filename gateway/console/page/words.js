@@ -1,0 +1,49 @@
+// Refusals in plain words: what happened, and what would help.
+
+import { session } from "./session.js";
+
+const DOING = { GET: "read", HEAD: "read", POST: "append to", PUT: "create", DELETE: "delete" };
+
+/** The scope that a 403 names. */
+export const scopeOf = (response) => /scope="([^"]*)"/.exec(response.headers.get("WWW-Authenticate") ?? "")?.[1] ?? "";
+
+const unauthorised = () => {
+  if (!session.token) return "This needs a token. Paste one, or mint one if this is a development gateway.";
+  if (session.isExpired) {
+    const end = new Date(session.claims.exp * 1000).toLocaleTimeString();
+    return `Your token expired at ${end}. Get a new one to go on; nothing that you see is lost.`;
+  }
+  return "The gateway does not accept this token: another issuer or audience, an unknown key, or it was revoked.";
+};
+
+export const forbidden = (scope) => {
+  const who = session.subject ? `The token of “${session.subject}”` : "The token";
+  const has = session.scopes.words.join(" ") || "no scope at all";
+  return scope
+    ? `${who} does not allow this. It needs the scope ${scope}, and has: ${has}`
+    : `${who} does not allow this. It has: ${has}`;
+};
+
+const BY_CODE = {
+  "stream-closed": "The stream is closed: it takes no more messages, for good.",
+  "bucket-not-found": "There is no such bucket. Create it first.",
+  "bucket-exists": "The bucket is there already.",
+  "bucket-not-empty": "The bucket still has streams. Delete them first.",
+  "offset-beyond-tail": "This offset lies behind the end of the stream; it may have been deleted and created anew.",
+  "offset-gone": "A snapshot has replaced this part of the stream.",
+  "origin-unreachable": "The gateway is up, but the origin behind it does not answer.",
+  "origin-unavailable": "The origin behind the gateway failed repeatedly and is left alone for a moment.",
+  "origin-timeout": "The origin behind the gateway did not answer in time.",
+};
+
+/** What to tell a person about an answer that is none of the good ones. */
+export const explain = (request, response, problem) => {
+  const { status } = response;
+  if (status === 401) return unauthorised();
+  if (status === 403 && problem.code === "insufficient-scope") return forbidden(scopeOf(response));
+  if (BY_CODE[problem.code]) return BY_CODE[problem.code];
+  if (status === 404) return "There is no such stream.";
+  if (status === 429) return "Too many requests; wait a moment.";
+  const detail = problem.detail || `The gateway answered ${status}.`;
+  return status >= 500 ? `${detail} Try again in a moment.` : `Could not ${DOING[request.method ?? "GET"]}: ${detail}`;
+};

@@ -1,0 +1,97 @@
+"""What each address below /console/ answers.
+
+  /console/             the page, and its files by name
+  /console/setup        what the page has to know before it has a token
+  /console/token        POST: a token for development (see `minting`)
+  /console/stats        what the gateway counts; needs the scope `read:/console/stats`
+  /console/streams      streams that it served lately, as far as the token may read them
+
+The door checks that scope like that of a stream: `read:*` has it, a token for some streams has not.
+Servers have no list of flat streams or of buckets; what came by is the next best.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+
+from gateway.config import AuthConfig
+from gateway.console.figures import add_up
+from gateway.console.minting import MAX_BODY_BYTES, Mint, is_local, is_own_page
+from gateway.console.pages import load_pages, show_page
+from gateway.rules.access import Scopes
+from gateway.rules.challenges import missing_scope
+from protocol.errors import ProtocolError
+from protocol.replies import Headers, Reply, json_reply, problem
+from wire.heads import Head
+
+ROOT = "/console/"
+STATS = ROOT + "stats"
+STREAMS = ROOT + "streams"
+MOST_STREAMS = 500
+
+_GET: Headers = (("Allow", "GET, HEAD"),)
+_POST: Headers = (("Allow", "POST"),)
+
+FromAll = Callable[[], Awaitable[Iterable[str]]]  # what every worker says
+
+
+class Console:
+    """`dev_key` is the development key of `weir up`; None everywhere else."""
+
+    max_body_bytes = MAX_BODY_BYTES
+
+    def __init__(
+        self, auth: AuthConfig, all_metrics: FromAll, all_streams: FromAll, dev_key: Path | None
+    ) -> None:
+        self._auth = auth
+        self._all_metrics = all_metrics
+        self._all_streams = all_streams
+        self._mint = None if dev_key is None else Mint(dev_key, auth)
+        self._pages = load_pages()
+
+    def covers(self, path: str) -> bool:
+        return path.startswith(ROOT) or path == ROOT[:-1]
+
+    def needs_token(self, head: Head) -> bool:
+        return head.path in (STATS, STREAMS) and head.method in ("GET", "HEAD")
+
+    async def tell(self, path: str, scopes: Scopes) -> Reply:
+        """What needs a token, to one that has these scopes; raises ProtocolError."""
+        if path == STREAMS:
+            names = dict.fromkeys(await self._all_streams())  # each once, in order
+            allowed = (name for name in names if scopes.allows("read", name))
+            return json_reply(200, {"streams": list(islice(allowed, MOST_STREAMS))})
+        if not scopes.allows("read", STATS):
+            raise missing_scope("read", STATS)
+        return json_reply(200, add_up(await self._all_metrics()))
+
+    async def answer(self, head: Head, body: bytes, peer: str) -> Reply:
+        """Everything that needs no token; raises ProtocolError."""
+        if head.path == ROOT[:-1]:
+            return Reply(308, (("Location", ROOT),))
+        if head.path == ROOT + "token":
+            return await self._token(head, body, peer)
+        if head.method not in ("GET", "HEAD"):
+            return problem(405, "method-not-allowed", "Use GET.", _GET)
+        if head.path == ROOT + "setup":
+            return self._setup(head.headers, peer)
+        page = self._pages.get(head.path.removeprefix(ROOT))
+        if page is None:
+            return problem(404, "not-found", "The console has no such file.")
+        return show_page(page, head.headers.get("if-none-match"))
+
+    def _setup(self, headers: Mapping[str, str], peer: str) -> Reply:
+        mint = self._mint if is_local(headers, peer) else None
+        seconds = 0 if mint is None else int(mint.max_secs)
+        return json_reply(200, {"auth": self._auth.mode, "mint_max_secs": seconds})
+
+    async def _token(self, head: Head, body: bytes, peer: str) -> Reply:
+        if self._mint is None:
+            return problem(404, "not-found", "This gateway signs no tokens: it has no such key.")
+        if head.method != "POST":
+            return problem(405, "method-not-allowed", "Use POST.", _POST)
+        if not is_local(head.headers, peer) or not is_own_page(head.headers):
+            text = "Only the console itself, opened on this machine, gets a token here."
+            raise ProtocolError(403, "not-the-console", text)
+        return await self._mint.make(body, time.time())

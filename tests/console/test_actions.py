@@ -1,0 +1,331 @@
+"""Everything that the console offers, done in a real browser and checked at the gateway."""
+
+import json
+import os
+import subprocess
+
+from tests.console.driver import JSON, Driver
+from tests.helpers.rawhttp import wait_until
+
+CHANGE = {"type": "user", "key": "1", "value": {"name": "Ada"}, "headers": {"operation": "insert"}}
+
+
+def test_a_newcomer_mints_a_token_with_one_click(driver: Driver) -> None:
+    driver.open()
+    driver.says("No token", "#token-button")
+    driver.mint()
+    driver.says("dev · 59 min", "#token-button")
+
+
+def test_the_token_is_explained_and_never_in_the_address(driver: Driver) -> None:
+    driver.open()
+    token = driver.token("read:chat/* write:chat/1", ttl=600)
+    driver.use(token)
+    driver.says("alice · 9 min", "#token-button")
+    driver.page.click("#token-button")
+    for words in ("alice", "read:chat/*", "write:chat/1", "9 min", "weir-dev"):
+        driver.says(words, "dialog .facts")
+    assert driver.page.evaluate("sessionStorage.getItem('weir-token')") == token
+    assert driver.page.evaluate("localStorage.getItem('weir-token')") is None
+    assert not any(token in url for url in driver.page.requests)
+
+
+def test_what_is_no_token_is_not_taken(driver: Driver) -> None:
+    driver.open()
+    driver.page.click("#token-button")
+    driver.fill("dialog textarea", "hello")
+    driver.page.click("dialog form:last-of-type .primary")
+    driver.says("This is no JWT", "dialog")
+    driver.says("No token", "#token-button")
+
+
+def test_a_stream_is_created_as_wished(console: Driver) -> None:
+    console.page.click("[aria-label='New stream']")
+    console.fill("dialog .field:nth-of-type(1) input", "made/here")
+    console.fill("dialog .field:nth-of-type(2) input", "text/plain")
+    console.fill("dialog .field:nth-of-type(3) input", "3600")
+    console.submit()
+    console.is_now("live")
+    head = console.api("HEAD", "made/here")
+    assert (head["Content-Type"], head["Stream-TTL"]) == ("text/plain", "3600")
+    console.says("TTL 3600 s", ".badges")
+    console.says("made/here", "#sidebar")
+
+
+def test_a_stream_can_be_closed_from_the_start(console: Driver) -> None:
+    console.page.click("[aria-label='New stream']")
+    console.fill("dialog .field:nth-of-type(1) input", "finished")
+    console.fill("dialog textarea", "[1, 2]")
+    console.page.click("dialog .check:last-of-type input")
+    console.submit()
+    console.is_now("closed")
+    console.counts(2)
+
+
+def test_messages_are_appended_and_appear(console: Driver) -> None:
+    console.api.create("orders", JSON)
+    console.watch("orders")
+    console.append('{"total": 12345678901234567890.10, "ok": [true, null]}')
+    console.append('["two", {"three": 3}]')
+    console.counts(3)
+    console.shows('{"total": 12345678901234567890.10, "ok": [true, null]}', '"two"', '{"three": 3}')
+    assert json.loads(console.api.read("orders").body)[1:] == ["two", {"three": 3}]
+    console.page.click(".row[data-index='0']")
+    console.says("Message 1", ".detail")
+    laid_out = '{\n  "total": 12345678901234567890.10,\n  "ok": [\n    true,\n    null\n  ]\n}'
+    assert console.text(".detail pre") == laid_out  # as it came, to the last digit
+
+
+def test_what_is_no_json_is_not_sent(console: Driver) -> None:
+    console.api.create("strict-json", JSON)
+    console.watch("strict-json")
+    console.fill(".composer textarea", "{broken")
+    console.page.press("Enter", 2)
+    console.says("This is no JSON", ".composer")
+    assert console.api.read("strict-json").body == b"[]"
+
+
+def test_text_and_bytes_are_shown_for_what_they_are(console: Driver) -> None:
+    console.api.create("lines", body=b"one\ntwo")
+    console.watch("lines")
+    console.append("three")
+    console.counts(2)
+    console.shows("one ⏎ two", "three")
+    console.api.create("bytes", "application/octet-stream", b"\x00\xffWeir")
+    console.watch("bytes")
+    console.says("00 ff 57 65 69 72", ".detail pre")
+
+
+def test_a_stream_is_closed_for_good(console: Driver) -> None:
+    console.api.create("to-close", JSON, b"[1]")
+    console.watch("to-close")
+    console.act("close")
+    console.submit()
+    console.is_now("closed")
+    assert console.api("HEAD", "to-close")["Stream-Closed"] == "true"
+    assert console.page.evaluate("!document.querySelector('.composer').checkVisibility()")
+
+
+def test_a_stream_is_forked_where_a_message_ends(console: Driver) -> None:
+    console.api.create("source", JSON, b"[1]")
+    console.api.append("source", b"[2]", JSON)
+    console.api.append("source", b"[3]", JSON)
+    console.watch("source")
+    console.counts(3)
+    console.page.click(".row[data-index='1']")
+    console.says("Message 2", ".detail")
+    console.page.click(".detail header button:last-of-type")
+    console.sees("dialog[open]")
+    console.submit()
+    console.says("source-fork", ".stream-head h1")
+    console.is_now("live")
+    console.counts(2)
+    assert console.api.read("source-fork").body == b"[1,2]"
+
+
+def test_deleting_asks_for_the_name(console: Driver) -> None:
+    console.expects_refusals = True
+    console.api.create("doomed", JSON)
+    console.watch("doomed")
+    console.act("delete")
+    console.fill("dialog input", "doom")
+    console.page.click("dialog [type=submit]")
+    console.says("The name does not match", "dialog")
+    assert console.api("HEAD", "doomed").status == 200
+    console.fill("dialog input", "doomed")
+    console.submit()
+    console.sees("main .home")
+    assert console.api("HEAD", "doomed").status == 404
+    console.page.wait_for("!document.querySelector('#sidebar').innerText.includes('doomed')")
+
+
+def test_a_stream_that_is_not_there_can_be_created(console: Driver) -> None:
+    console.expects_refusals = True
+    console.go("not/there")
+    console.says("There is no stream called “not/there”", "main")
+    console.page.click(".empty-page .primary")
+    console.submit()
+    console.is_now("live")
+
+
+def test_reading_begins_where_it_is_told(console: Driver) -> None:
+    console.api.create("history", JSON, b"[1]")
+    second = console.api("HEAD", "history").next_offset
+    console.api.append("history", b"[2]", JSON)
+    console.api.append("history", b"[3]", JSON)
+    console.go("history")
+    console.counts(3)
+    console.page.evaluate(
+        f"""(() => {{
+            const [start, offset] = document.querySelectorAll('.travel select, .travel input');
+            start.value = '';
+            start.dispatchEvent(new Event('change'));
+            offset.value = '{second}';
+            offset.form.requestSubmit();
+        }})()"""
+    )
+    console.counts(2)
+    console.shows("2", "3")
+
+
+def test_a_large_stream_is_not_read_unasked(console: Driver) -> None:
+    console.api.create("large")
+    for _ in range(17):
+        console.api.append("large", b"x" * 1_000_000)
+    console.watch("large")
+    console.says("This stream is large (16 MiB)", "#notices")
+    console.append("new")
+    console.shows("new")
+
+
+def test_following_can_be_paused(console: Driver) -> None:
+    console.api.create("paused", JSON, b"[1]")
+    console.watch("paused")
+    console.page.click(".messages .tools .button")
+    console.is_now("paused")
+    console.api.append("paused", b"[2]", JSON)
+    console.page.click(".messages .tools .button")
+    console.counts(2)
+    console.is_now("live")
+
+
+def test_state_is_a_table_that_follows(console: Driver) -> None:
+    console.api.create("team", JSON, json.dumps([CHANGE]).encode(), stream_state="strict")
+    console.go("team")
+    console.says("Ada", ".state tbody")
+    update = CHANGE | {"value": {"name": "Grace"}, "headers": {"operation": "update"}}
+    console.append(json.dumps([CHANGE | {"key": "2"}, update]))
+    console.sees(".state tr.flash")
+    console.says("Grace", ".state tbody")
+    console.says("2 entities after 3 changes", "#pane-state")
+    console.append(json.dumps(CHANGE | {"value": None, "headers": {"operation": "delete"}}))
+    console.page.wait_for("document.querySelectorAll('.state tbody tr').length === 1")
+    console.append('{"headers": {"control": "reset"}}')
+    console.page.wait_for("document.querySelectorAll('.state tbody tr').length === 0")
+
+
+def test_snapshots_and_bootstraps_are_shown(console: Driver) -> None:
+    console.expects_refusals = True
+    offset = console.api.create("snapped", JSON, json.dumps([CHANGE]).encode())
+    published = console.api("PUT", f"snapped/snapshot/{offset}", {"Content-Type": JSON}, b'["S"]')
+    assert published.status in (201, 204), published
+    console.api.append("snapped", b'["after"]', JSON)
+    console.watch("snapped")
+    console.page.click("#tab-snapshot")
+    console.says('"S"', "#pane-snapshot pre")
+    console.says(offset, "#pane-snapshot .facts")
+    console.page.click("#pane-snapshot .tools button:last-child")
+    console.says("Update 1", "#pane-snapshot")
+    console.says("Parts", "#pane-snapshot .facts")
+
+
+def test_a_follower_goes_on_from_the_snapshot_that_replaced_its_place(console: Driver) -> None:
+    console.expects_refusals = True
+    offset = console.api.create("folded", JSON, json.dumps([CHANGE]).encode())
+    state = json.dumps([CHANGE | {"key": "7"}]).encode()
+    console.api("PUT", f"folded/snapshot/{offset}", {"Content-Type": JSON}, state)
+    console.watch("folded")
+    console.says("7", ".state tbody")
+    console.append(json.dumps(CHANGE | {"key": "8"}))
+    console.page.wait_for("document.querySelectorAll('.state tbody tr').length === 2")
+
+
+def test_details_are_those_of_the_stream(console: Driver) -> None:
+    tail = console.api.create("facts", "text/plain", b"abc", stream_ttl="60")
+    console.watch("facts")
+    console.page.click("#tab-details")
+    for words in ("text/plain", tail, "60"):
+        console.says(words, "#pane-details .facts")
+
+
+def test_buckets_and_their_streams_are_listed(console: Driver) -> None:
+    console.page.click("[aria-label='New bucket']")
+    console.fill("dialog input", "agents")
+    console.submit()
+    for name in ("one", "two"):
+        console.page.click("[aria-label='New stream']")
+        console.fill("dialog .field:nth-of-type(1) input", f"/ds/agents/{name}")
+        console.submit()
+        console.says(f"{name} in agents", ".stream-head h1")
+        console.is_now("live")
+    console.page.click(".bucket summary")
+    console.page.wait_for("document.querySelectorAll('.inside .item').length === 2")
+    console.go("/ds/agents", kind="bucket")
+    console.says("2 streams", ".bucket-page")
+    console.fill(".bucket-page input", "tw")
+    console.says("1 stream", ".bucket-page")
+    console.page.click(".bucket-page td a")
+    console.says("two in agents", ".stream-head h1")
+
+
+def test_streams_that_others_use_are_listed(console: Driver) -> None:
+    console.api.create("others/stream")
+    console.page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
+    console.says("others/stream", "#sidebar")
+
+
+def test_an_empty_bucket_is_deleted_and_a_full_one_is_not(console: Driver) -> None:
+    console.expects_refusals = True
+    for path in ("/ds/spare", "/ds/spare/x"):
+        with console.gateway.connect() as connection:
+            headers = {"Authorization": f"Bearer {console.token()}", "Content-Type": JSON}
+            assert connection.request("PUT", path, headers).status == 201
+    console.go("/ds/spare", kind="bucket")
+    console.says("1 stream", ".bucket-page")
+    console.page.click(".bucket-page header .actions button:last-child")
+    console.page.click("dialog [type=submit]")
+    console.says("still has streams", "dialog")
+    console.page.press("Escape")
+    with console.gateway.connect() as connection:
+        headers = {"Authorization": f"Bearer {console.token()}"}
+        assert connection.request("DELETE", "/ds/spare/x", headers).status == 204
+    console.page.click(".bucket-page header .actions button:last-child")
+    console.submit()
+    console.sees("main .home")
+
+
+def test_every_action_shows_the_curl_that_does_the_same(console: Driver) -> None:
+    """Run by a shell, in the order they were sent, they do it all once more."""
+    console.expects_refusals = True
+    console.page.click("[aria-label='New stream']")
+    console.fill("dialog .field:nth-of-type(1) input", "it's a $HOME `stream`")
+    shown = console.text("dialog .curl")
+    console.submit()
+    console.is_now("live")
+    console.append("""{"it's": "$HOME `id` \\"quoted\\" \\u00e9é"}""")
+    console.counts(1)
+    body = console.api.read("it%27s%20a%20%24HOME%20%60stream%60").body
+    console.act("delete")
+    console.fill("dialog input", "it's a $HOME `stream`")
+    console.submit()
+    sent = [curl for curl in console.curls() if "-X" in curl][2::-1]
+    assert sent[0] == shown
+    assert not any(console.token()[:20] in curl for curl in sent)
+    create, append, delete = (curl.replace("curl ", "curl -sS -m 10 ", 1) for curl in sent)
+    assert shell(console, create).startswith("HTTP/1.1 201")
+    assert shell(console, append).startswith("HTTP/1.1 204")
+    assert console.api.read("it%27s%20a%20%24HOME%20%60stream%60").body == body
+    assert shell(console, delete).startswith("HTTP/1.1 204")
+
+
+def shell(console: Driver, command: str) -> str:
+    environment = {"PATH": os.environ["PATH"], "TOKEN": console.token()}
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=20
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_gateway_is_drawn_as_it_works(console: Driver) -> None:
+    console.api.create("busy", JSON, b"[1]")
+    console.page.evaluate("location.hash = '#/gateway'")
+    console.says("1 worker; the origin answers", ".page-head")
+    before = console.gateway.metric("requests", mode="append")
+    for number in range(5):
+        console.api.append("busy", b"[%d]" % number, JSON)
+    console.page.wait_for("document.querySelectorAll('.plot path.line[d]').length >= 8", seconds=10)
+    wait_until(lambda: console.gateway.metric("requests", mode="append") == before + 5)
+    label = "document.querySelector('.plot svg').getAttribute('aria-label')"
+    assert "Clients" in console.page.evaluate(label)
+    console.says("Live readers", ".tiles")

@@ -1,0 +1,192 @@
+"""Following: how quickly, through what, and until when."""
+
+import json
+import time
+from statistics import median
+
+from tests.console.driver import JSON, Driver
+from tests.helpers.keys import ALL_SCOPES
+
+CROWD = 10_000
+FRAMES = 12
+
+
+def test_an_append_is_seen_within_200_ms(console: Driver) -> None:
+    """From the moment the request is sent until its row is in the page, both in the browser."""
+    console.api.create("quick", JSON)
+    console.watch("quick")
+    measured = [
+        console.page.evaluate(
+            f"""(async () => {{
+                const {{ requests, send }} = await import('/console/api.js');
+                const seen = new Promise((resolve) => {{
+                    const watcher = new MutationObserver(() => {{
+                        if (!document.querySelector('.list').textContent.includes('beat-{n}.'))
+                            return;
+                        watcher.disconnect();
+                        resolve(performance.now());
+                    }});
+                    const whole = {{ childList: true, subtree: true, characterData: true }};
+                    watcher.observe(document.body, whole);
+                }});
+                const started = performance.now();
+                await send(requests.append('quick', '{JSON}', '"beat-{n}."'));
+                return (await seen) - started;
+            }})()"""
+        )
+        for n in range(15)
+    ]
+    assert median(measured) < 200, measured
+
+
+def test_following_goes_on_after_the_gateway_was_restarted(console: Driver) -> None:
+    console.expects_refusals = True
+    console.api.create("lasting", JSON, b"[1]")
+    console.watch("lasting")
+    console.counts(1)
+    console.hang_up()
+    console.gateway.stop()
+    console.is_now("reconnecting")
+    console.says("does not answer", ".trouble")
+    console.gateway.start()
+    console.api.append("lasting", b"[2]", JSON)
+    console.is_now("live")
+    console.api.append("lasting", b"[3]", JSON)
+    console.shows("1", "2", "3")
+
+
+def test_an_expired_token_is_explained_and_the_next_one_goes_on(driver: Driver) -> None:
+    driver.expects_refusals = True
+    driver.api.create("outlived", JSON, b"[1]")
+    driver.open()
+    driver.use(driver.token(ttl=3))
+    driver.watch("outlived")
+    driver.is_now("expired")
+    driver.says("Your token expired at", "#banner")
+    driver.says("alice: expired", "#token-button")
+    driver.fill(".composer textarea", "2")
+    driver.page.click(".composer .primary")
+    driver.says("Your token expired at", ".composer")
+    driver.api.append("outlived", b"[2]", JSON)
+    driver.page.click("#banner button")  # mints another
+    driver.shows("1", "2")
+    driver.is_now("live")
+    assert driver.text("#banner") == ""
+
+
+def test_a_token_that_had_expired_before_is_told_from_a_wrong_one(driver: Driver) -> None:
+    driver.expects_refusals = True
+    driver.api.create("guarded", JSON)
+    driver.open()
+    driver.use(driver.token(ttl=60, now=time.time() - 3600))
+    driver.says("Your token expired at", "#banner")
+    good = driver.token()
+    driver.use(good[:-8] + "AAAAAAAA")
+    driver.go("guarded")
+    driver.says("does not accept this token", "main")
+
+
+def test_what_the_scopes_forbid_is_explained_before_it_is_tried(driver: Driver) -> None:
+    driver.api.create("chat/1", JSON, b"[1]")
+    driver.open()
+    driver.use(driver.token("read:chat/*"))
+    driver.watch("chat/1")
+    driver.says("It needs the scope write:chat/1, and has: read:chat/*", ".composer")
+    assert driver.page.evaluate("document.querySelector('.composer .primary').disabled")
+    driver.act("delete")
+    driver.says("needs the scope delete:chat/1", "dialog")
+    assert driver.page.evaluate("document.querySelector('dialog [type=submit]').disabled")
+    driver.page.press("Escape")
+    driver.go("secret")
+    driver.says("needs the scope read:secret", "main")
+    driver.go("/ds/agents", kind="bucket")
+    driver.says("needs the scope read:/ds/agents/streams", "main")
+
+
+def test_what_the_gateway_refuses_is_explained(driver: Driver) -> None:
+    driver.expects_refusals = True
+    driver.open("#/gateway")
+    driver.says("This needs a token", "main")
+    driver.use(driver.token("read:chat/*"))
+    driver.says("needs the scope read:/console/stats, and has: read:chat/*", "main")
+    driver.use(driver.token("read:/console/stats"))
+    driver.says("1 worker", "main")
+
+
+def test_ten_thousand_messages_do_not_slow_the_page_down(console: Driver) -> None:
+    """Measured in what the page's thread works: other programs do not count. Scrolling through all
+    of them must not cost more than through a tenth of them."""
+    console.page.ask("Performance.enable", timeDomain="threadTicks")
+    few = open_crowd(console, "few", CROWD // 10)
+    frame_of_few = min(scroll(console) for _ in range(3))
+    many = open_crowd(console, "many", CROWD)
+    frame_of_many = min(scroll(console) for _ in range(3))
+    assert console.page.evaluate("document.querySelectorAll('.row').length") < 100
+    assert frame_of_many < 2 * frame_of_few + 0.001
+    assert many < few + 1.0  # a second of work for ten thousand
+    before = cpu_secs(console)
+    console.page.evaluate("document.querySelector('.list').scrollTop = 1e9")
+    console.append('"last"')
+    console.counts(CROWD + 1)
+    console.sees(f".row[data-index='{CROWD}']")
+    assert cpu_secs(console) - before < 10 * frame_of_few + 0.2
+
+
+def open_crowd(console: Driver, name: str, count: int) -> float:
+    """Seconds of work until all of its messages are there and the last is in sight."""
+    body = json.dumps([{"n": n, "text": "x" * 60} for n in range(count)]).encode()
+    console.api.create(f"crowd/{name}", JSON, body)
+    before = cpu_secs(console)
+    console.watch(f"crowd/{name}")
+    console.counts(count)
+    console.sees(f".row[data-index='{count - 1}']")
+    return cpu_secs(console) - before
+
+
+def scroll(console: Driver) -> float:
+    """Seconds of work for each step of a way through the whole list."""
+    before = cpu_secs(console)
+    console.page.evaluate(
+        f"""(async () => {{
+            const list = document.querySelector('.list');
+            for (let at = 0; at < {FRAMES}; at++) {{
+                list.scrollTop = (list.scrollHeight / {FRAMES}) * at;
+                await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+            }}
+        }})()"""
+    )
+    return (cpu_secs(console) - before) / FRAMES
+
+
+def cpu_secs(console: Driver) -> float:
+    metrics = console.page.ask("Performance.getMetrics")["metrics"]
+    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+
+
+def test_names_and_contents_are_text_whatever_they_hold(console: Driver) -> None:
+    name = "<img src=x onerror=alert(1)>'\"&/\u202eevil"
+    path = console.page.evaluate(
+        f"import('/console/names.js').then((m) => m.pathOf({json.dumps(name)}))"
+    ).removeprefix("/v1/stream/")
+    hostile = ["<script>document.title='owned'</script>", {"<b>": "</pre><img onerror=alert(1)>"}]
+    console.api.create(path, JSON, json.dumps(hostile).encode())
+    console.watch(name)
+    console.counts(2)
+    console.says("<img src=x onerror=alert(1)>", ".stream-head h1")
+    console.says("<img src=x onerror", "#sidebar")
+    console.says("<img onerror=alert(1)>", ".detail pre")
+    change = {"type": "<i>", "key": "<u>", "value": "<s>", "headers": {"operation": "insert"}}
+    console.api.create("hostile-state", JSON, json.dumps([change]).encode())
+    console.go("hostile-state")
+    console.says("<u>", ".state tbody")
+    tags = "document.querySelectorAll('main img, main script, main i, main u, main s').length"
+    assert console.page.evaluate(tags) == 0
+    assert console.page.evaluate("document.title") == "Weir console"
+
+
+def test_a_token_with_hostile_claims_is_shown_as_text(driver: Driver) -> None:
+    driver.open()
+    driver.use(driver.token("<img/src=x/onerror=alert(1)>"))
+    driver.page.click("#token-button")
+    driver.says("<img/src=x", "dialog .facts")
+    assert ALL_SCOPES not in driver.text("dialog .facts")
