@@ -2,8 +2,11 @@
 
 `bench` is the command; `suites` its comparisons; `scenarios` what is measured of the origin,
 `gateway_scenarios` of the gateway, `state_scenarios` of a compacted State stream, which `changes`
-writes; `runner` how they take turns; `peers` and `proxies` the servers; `wrk`, `client`,
+writes, `analytics_scenarios` of the Spark pipeline over `accesslogs`, beside `duck`; `runner` how
+they take turns; `peers` and `proxies` the servers, `jobs` programs that end; `wrk`, `client`,
 `exchange`, `live`, `paced` and `catchup` the load; `tokens` what it shows at the door; `memory`
-looks into /proc; `debian` installs.
-Pure: `replies`, `metrics`, `targets`, `report`, `proxyconfigs`, `changes`, `errors`.
+looks into /proc; `debian` installs. `faultproxy` starts mitmproxy with `faults`, `inspector` with
+`inspecting`: both run in an environment of its own. `verify` is no load test but `weir verify`.
+Pure: `replies`, `metrics`, `targets`, `report`, `proxyconfigs`, `changes`, `errors`, `faultplan`,
+`inspectview`.
 """

@@ -19,7 +19,8 @@ MAY_IMPORT = {
 }
 OURS = set(MAY_IMPORT) | {"tests"}
 PURE = ("protocol/*.py", "origin/storage/format.py", "wire/heads.py", "gateway/rules/*.py")
-PURE += ("pages/*.py",)
+PURE += tuple(f"loadtest/verify/{name}.py" for name in ("messages", "timeline", "check", "verdict"))
+PURE += ("pages/*.py", "loadtest/faultplan.py", "loadtest/inspectview.py")
 IMPURE = {"asyncio", "aiohttp", "os", "io", "pathlib", "socket", "ssl", "subprocess", "threading"}
 IMPURE |= {"time", "random", "secrets", "uuid", "logging", "tempfile", "shutil", "uvloop", "lmdb"}
 IMPURE_CALLS = {"open", "print", "input", "now", "utcnow", "today"}

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON_LOCKS = ["requirements.lock", "requirements-dev.lock"]
+OURS = ["requirements.lock", "requirements-spark.lock", "requirements-dev.lock"]
+PYTHON_LOCKS = [*OURS, "loadtest/mitmproxy.lock"]
 NODE_LOCKS = sorted(
     str(path.relative_to(ROOT))
     for pattern in ("*/package-lock.json", "*/*/package-lock.json")
@@ -33,9 +34,9 @@ def test_every_package_has_a_version_and_a_hash(name: str) -> None:
         assert re.match(r"[\w.-]+==\S+ .*--hash=sha256:", package)
 
 
-def test_both_locks_agree() -> None:
-    runtime, everything = (pins(name) for name in PYTHON_LOCKS)
-    assert runtime.items() <= everything.items()
+def test_our_locks_agree() -> None:
+    runtime, spark, everything = (pins(name).items() for name in OURS)
+    assert runtime <= spark <= everything
 
 
 @pytest.mark.parametrize("name", NODE_LOCKS)

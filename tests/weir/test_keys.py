@@ -1,0 +1,45 @@
+import tomllib
+from pathlib import Path
+
+from gateway.config import load_config
+from tests.weir.conftest import Weir
+
+URL = "https://issuer.example/jwks.json"
+
+
+def read_all(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_private_key_is_kept_apart(weir: Weir, tmp_path: Path) -> None:
+    shared, private = tmp_path / "shared", tmp_path / "private"
+    done = weir("keys", str(shared), "--private", str(private))
+    assert done.code == 0
+    assert set(read_all(shared)) == {"dev-jwks.json", "dev-tls.pem", "secrets.toml"}
+    assert b"PRIVATE" in read_all(private)["dev-key.pem"]
+    assert b'"d"' not in read_all(shared)["dev-jwks.json"]
+    assert "DEVELOPMENT KEY" in done.out[0] and str(private) in done.out[0]
+    for name in ("dev-tls.pem", "secrets.toml"):
+        assert (shared / name).stat().st_mode & 0o077 == 0
+
+
+def test_a_second_run_changes_nothing(weir: Weir, tmp_path: Path) -> None:
+    assert weir("keys", str(tmp_path)).code == 0
+    before = read_all(tmp_path)
+    assert weir("keys", str(tmp_path)).code == 0
+    assert read_all(tmp_path) == before
+
+
+def test_no_development_key_beside_the_keys_of_an_issuer(weir: Weir, tmp_path: Path) -> None:
+    done = weir("keys", str(tmp_path), "--jwks", URL)
+    assert (done.code, done.out) == (0, [f"weir: tokens are checked by the keys of {URL}"])
+    assert set(read_all(tmp_path)) == {"dev-tls.pem", "secrets.toml"}
+
+
+def test_the_secrets_are_settings_of_a_gateway(weir: Weir, tmp_path: Path) -> None:
+    weir("keys", str(tmp_path))
+    jwks = {"DS_AUTH__JWKS": str(tmp_path / "dev-jwks.json")}
+    config = load_config({}, jwks, profile=None, config_file=str(tmp_path / "secrets.toml"))
+    cache = tomllib.loads((tmp_path / "secrets.toml").read_text())["cache"]
+    assert (config.cache.redis_key, config.cache.cursor_key) == tuple(cache.values())
+    assert len(set(cache.values())) == 2 and all(len(secret) >= 32 for secret in cache.values())

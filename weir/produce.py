@@ -1,0 +1,187 @@
+"""`weir produce URL`: a message each second, for ever: something to watch, and to alert on.
+
+It writes as an idempotent producer: a message whose answer was lost is sent again under the same
+number, so each beat is in the stream once, whatever breaks on the way. Each start is a new epoch.
+What a server's answer means for the next step is decided by `judge`; the rest is waiting.
+"""
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+
+import aiohttp
+from yarl import URL
+
+from gateway.devkeys import DEV_AUDIENCE, DEV_ISSUER, sign_token
+from protocol.names import (
+    JSON_TYPE,
+    PRODUCER_EPOCH,
+    PRODUCER_EXPECTED_SEQ,
+    PRODUCER_ID,
+    PRODUCER_SEQ,
+    STREAM_CLOSED,
+)
+from weir.client import FIRST_PAUSE_SECS, LAST_PAUSE_SECS, parse_url
+from weir.exits import RequestFailed
+from weir.serve import stop_asked
+from weir.state import token_of, warn
+from weir.tokens import ALL_SCOPES, parse_duration
+
+TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
+TOKEN_SECS = 900.0
+TOKEN_MARGIN_SECS = 60.0
+
+
+class Step(Enum):
+    """What an answer means for a message."""
+
+    DONE = "it is in the stream"
+    CREATE = "there is no stream yet"
+    EPOCH = "the stream is new, or somebody else has our name: count anew"
+    AGAIN = "nobody knows, or not now"
+    TOKEN = "the token is no longer good"
+    NEVER = "it will not get better"
+
+
+def judge(status: int, headers: Mapping[str, str]) -> Step:
+    if status in (200, 204):
+        return Step.DONE
+    if status == 404:
+        return Step.CREATE
+    if status == 401:
+        return Step.TOKEN
+    if status == 409 and PRODUCER_EXPECTED_SEQ in headers and STREAM_CLOSED not in headers:
+        return Step.EPOCH
+    if status == 403 and PRODUCER_EPOCH in headers:
+        return Step.EPOCH
+    return Step.AGAIN if status == 429 or status >= 500 else Step.NEVER
+
+
+@dataclass(slots=True)
+class Place:
+    """The number of the next message; a new epoch begins to count anew."""
+
+    epoch: int
+    seq: int = 0
+
+    def next_epoch(self) -> None:
+        self.epoch, self.seq = max(_now_ms(), self.epoch + 1), 0
+
+
+Tokens = Callable[[float], str | None]
+
+
+def run_produce(arguments: argparse.Namespace) -> int:
+    producer = Producer(parse_url(arguments.url), arguments.id, make_tokens(arguments))
+    every_s = parse_duration(arguments.every)
+    asyncio.run(_run(producer, every_s, arguments.count))
+    return 0
+
+
+def make_tokens(arguments: argparse.Namespace) -> Tokens:
+    """By the clock, the token to send; one that a key signs is renewed before it ends."""
+    if arguments.key is None:
+        given = token_of(arguments)
+        return lambda now: given
+    held: tuple[float, str] = (0.0, "")
+
+    def sign(now: float) -> str:
+        nonlocal held
+        if held[0] < now + TOKEN_MARGIN_SECS:
+            key, who = Path(arguments.key), arguments.id
+            token = sign_token(key, who, ALL_SCOPES, TOKEN_SECS, DEV_AUDIENCE, DEV_ISSUER, now)
+            held = now + TOKEN_SECS, token
+        return held[1]
+
+    return sign
+
+
+async def _run(producer: "Producer", every_s: float, count: int | None) -> None:
+    stop = asyncio.create_task(stop_asked(None).wait(), name="stop asked")
+    beats = asyncio.create_task(producer.beat(every_s, count), name="beats")
+    await asyncio.wait((stop, beats), return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if beats.done():
+        return beats.result()
+    beats.cancel()
+
+
+class Producer:
+    def __init__(self, url: str, name: str, tokens: Tokens) -> None:
+        self._url = url
+        self._name = name
+        self._tokens = tokens
+        self._place = Place(_now_ms())
+
+    async def beat(self, every_s: float, count: int | None) -> None:
+        """Beats that an outage swallowed are not made up for: the next one comes in time."""
+        async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
+            self._session = session
+            sent = 0
+            due = time.monotonic()
+            while count is None or sent < count:
+                await asyncio.sleep(due - time.monotonic())
+                sent += 1
+                now = datetime.now(UTC).isoformat(timespec="milliseconds")
+                await self._deliver({"producer": self._name, "beat": sent, "time": now})
+                if sent == 1:
+                    print(f"weir produce: the first message is in {self._url}", flush=True)
+                due = max(due + every_s, time.monotonic())
+
+    async def _deliver(self, message: dict[str, object]) -> None:
+        body = json.dumps(message).encode()
+        pause = FIRST_PAUSE_SECS
+        failed = renewed = False
+        while True:
+            step, said = await self._append(body)
+            if step is Step.CREATE:
+                step, said = await self._ask("PUT", {}, b"")
+                step = Step.EPOCH if step is Step.DONE else step
+            match step:
+                case Step.DONE:
+                    self._place.seq += 1
+                    if failed:
+                        warn("it goes on")
+                    return
+                case Step.NEVER:
+                    raise RequestFailed(said)
+                case Step.EPOCH if not renewed:
+                    renewed = True
+                    self._place.next_epoch()
+                    continue
+            if not failed:
+                warn(f"{said}; trying until it works")
+            failed, renewed = True, False
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE_SECS)
+
+    async def _append(self, body: bytes) -> tuple[Step, str]:
+        place = self._place
+        numbers = {PRODUCER_EPOCH: str(place.epoch), PRODUCER_SEQ: str(place.seq)}
+        return await self._ask("POST", {PRODUCER_ID: self._name, **numbers}, body)
+
+    async def _ask(self, method: str, headers: dict[str, str], body: bytes) -> tuple[Step, str]:
+        token = self._tokens(time.time())
+        headers = {"Content-Type": JSON_TYPE, **headers}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            async with self._session.request(
+                method, URL(self._url, encoded=True), data=body, headers=headers
+            ) as answer:
+                await answer.read()
+                status = 200 if answer.status == 201 else answer.status
+                return judge(status, answer.headers), f"{method} {self._url}: {answer.status}"
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return Step.AGAIN, f"{method} {self._url}: {error or type(error).__name__}"
+
+
+def _now_ms() -> int:
+    """Epochs only have to grow from start to start."""
+    return int(time.time() * 1000)
