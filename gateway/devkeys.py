@@ -45,7 +45,8 @@ def ensure_dev_key(folder: Path) -> tuple[Path, Path]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = not key_path.exists() and _create(key_path, _new_key_pem())
         if fresh or not jwks_path.exists():
-            _replace(jwks_path, json.dumps(make_jwks(load_private_key(key_path)), indent=2))
+            jwks = json.dumps(make_jwks(load_private_key(key_path)), indent=2)
+            replace_file(jwks_path, jwks.encode(), mode=0o644)
     except OSError as error:
         raise SettingsError(str(folder), f"cannot hold the key ({error.strerror})") from error
     return key_path, jwks_path
@@ -124,8 +125,9 @@ def _create(path: Path, data: bytes) -> bool:
     return True
 
 
-def _replace(path: Path, text: str) -> None:
-    os.replace(_write_draft(path, text.encode(), 0o644), path)
+def replace_file(path: Path, data: bytes, *, mode: int) -> None:
+    """Readers see the old file or the new one, whole."""
+    os.replace(_write_draft(path, data, mode), path)
 
 
 def _write_draft(path: Path, data: bytes, mode: int) -> Path:

@@ -51,6 +51,7 @@ class Passes:
         self._http = config.http
         self._cdn = config.cdn
         self._scheme = "https" if config.gateway.tls_cert_path else "http"
+        self._hops = config.gateway.trusted_hops
         self._upstream = upstream
         self._chunks = chunks
         self._streams = streams
@@ -153,7 +154,8 @@ class Passes:
         if live:
             target = long_poll_target(route.path, live_offset, call.read.max_bytes)
         call.verdict, call.cache_status = "pass", PASS_STATUS
-        request = UpstreamRequest("GET", target, self._headers(call))
+        of_stream = live or route.mode == "catch-up"
+        request = UpstreamRequest("GET", target, self._headers(call), of_stream=of_stream)
         exchange, sent = call.exchange, 0
         async with self._upstream.open(request, live=live) as answer:
             call.upstream_requests += 1
@@ -183,7 +185,10 @@ class Passes:
 
     async def _fetch(self, call: Call, target: str) -> UpstreamResponse:
         body = call.body if call.head.method in ("PUT", "POST") else b""
-        request = UpstreamRequest(call.head.method, target, self._headers(call), body)
+        of_stream = call.route.mode in ("now", "catch-up")
+        request = UpstreamRequest(
+            call.head.method, target, self._headers(call), body, of_stream=of_stream
+        )
         started = time.monotonic()
         try:
             response = await self._upstream.fetch(request)
@@ -212,13 +217,18 @@ class Passes:
     def _downstream(self, call: Call, status: int, headers: Mapping[str, str]) -> Headers:
         kept = tuple((shown_name(name), value) for name, value in headers.items())
         if "location" in headers:
-            base = base_url(self._http, call.head.headers.get("host", ""), self._scheme)
+            base = base_url(self._http, call.head.headers.get("host", ""), self._scheme_of(call))
             location = ("Location", public_location(headers["location"], base))
             kept = tuple(location if name == "Location" else (name, v) for name, v in kept)
         found = passed_headers(status, kept, public=is_public(self._cdn.public, call.stream))
         if status == 200 and call.route.mode in _SHOWN:
             found += cdn_headers(self._cdn, call.stream, False)
         return found
+
+    def _scheme_of(self, call: Call) -> str:
+        """How the client came; a proxy in front that ends TLS says so."""
+        told = call.head.headers.get("x-forwarded-proto")
+        return told if self._hops and told in ("http", "https") else self._scheme
 
     def abandoned(self, call: Call) -> None:
         self._answers.finish(call, CLIENT_LEFT, 0, ended="client-left")

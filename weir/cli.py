@@ -42,13 +42,22 @@ def make_parser() -> argparse.ArgumentParser:
     _add_up(commands.add_parser("up", help="run origin and gateway with a development key"))
     _add_origin(commands.add_parser("origin", help="run the stream server"))
     _add_gateway(commands.add_parser("gateway", help="run the gateway in front of an origin"))
+    _add_envoy(commands.add_parser("envoy", help="run Envoy in front of gateways: TLS and HTTP/2"))
     _add_token(commands.add_parser("token", help="print a signed development token"))
+    _add_keys(commands.add_parser("keys", help="make keys and secrets that a fleet shares"))
+    _add_produce(commands.add_parser("produce", help="append a message each second, for ever"))
+    health = commands.add_parser("health", help="ask a server whether it is well: exit code 0 or 1")
+    health.add_argument("url", metavar="URL", help="such as http://127.0.0.1:9090/readyz")
+    health.set_defaults(run=_command("health.run_health"))
     _add_state(
         commands.add_parser("state", help="show the state that a stream's messages add up to")
     )
     _add_compact(commands.add_parser("compact", help="fold a stream's messages into a snapshot"))
 
     _add_report(commands.add_parser("report", help="make tables and a report of access logs"))
+    _add_load(commands.add_parser("load", help="put a server under load and look at it"))
+
+    _add_verify(commands.add_parser("verify", help="prove a fleet's promises under faults"))
 
     fsck = commands.add_parser("fsck", help="check a data directory")
     fsck.add_argument("data_dir")
@@ -58,6 +67,12 @@ def make_parser() -> argparse.ArgumentParser:
     dump.add_argument("data_dir")
     dump.add_argument("stream", nargs="?", help="a stream's name: show its appends")
     dump.set_defaults(run=_command("inspection.run_dump"))
+    _add_backup(commands.add_parser("backup", help="copy a data directory that may be in use"))
+
+    restore = commands.add_parser("restore", help="make a data directory from a backup")
+    restore.add_argument("backup", metavar="BACKUP", help="folder that `weir backup` made")
+    restore.add_argument("data_dir", metavar="DATA_DIR", help="new or empty folder")
+    restore.set_defaults(run=_command("backup.run_restore"))
     return parser
 
 
@@ -84,6 +99,35 @@ def _add_gateway(gateway: argparse.ArgumentParser) -> None:
     gateway.set_defaults(run=_command("serve_gateway.run_gateway"))
 
 
+def _add_envoy(envoy: argparse.ArgumentParser) -> None:
+    envoy.add_argument(
+        "--gateway", action="append", default=[], metavar="URL", help="one in front of; repeatable"
+    )
+    envoy.add_argument(
+        "--fleet", type=int, metavar="N", help="start an origin and N gateways as well"
+    )
+    envoy.add_argument("--jwks", help="file or URL of the public keys (that of the gateways)")
+    envoy.add_argument("--cert", metavar="FILE", help="certificate chain in PEM")
+    envoy.add_argument("--key", metavar="FILE", help="its private key in PEM")
+    envoy.add_argument("--host", help="address to listen on (127.0.0.1)")
+    envoy.add_argument("--port", type=int, help="port of TLS (8443); 0 picks a free one")
+    plain = envoy.add_mutually_exclusive_group()
+    plain.add_argument("--plain-port", type=int, help="port without TLS (10000)")
+    plain.add_argument("--no-plain", action="store_true", help="no port without TLS")
+    envoy.add_argument("--admin-port", type=int, help="port of Envoy's own pages (9901)")
+    envoy.add_argument("--access-log", metavar="FILE", help="(standard output)")
+    envoy.add_argument(
+        "--trusted-hops", type=int, metavar="N", help="proxies in front, such as a CDN (0)"
+    )
+    envoy.add_argument(
+        "--render", metavar="FILE", help="only write the configuration; - for standard output"
+    )
+    envoy.add_argument("--origin-port", help="port of the fleet's origin; 0 picks a free one")
+    _add_storage(envoy)
+    _add_files(envoy)
+    envoy.set_defaults(run=_command("envoy.run_envoy"))
+
+
 def _add_token(token: argparse.ArgumentParser) -> None:
     token.add_argument("--sub", default="dev", help="whose token it is (dev)")
     token.add_argument("--scope", help="space-separated action:pattern (all actions on *)")
@@ -92,6 +136,23 @@ def _add_token(token: argparse.ArgumentParser) -> None:
     token.add_argument("--iss", help="issuer (that of `weir up`)")
     token.add_argument("--key", help="private key in PEM (./data/keys/dev-key.pem)")
     token.set_defaults(run=_command("tokens.run_token"))
+
+
+def _add_keys(keys: argparse.ArgumentParser) -> None:
+    keys.add_argument("folder", metavar="DIR", help="what gateways and Envoy may read")
+    keys.add_argument("--private", metavar="DIR", help="of the development key (the same)")
+    keys.add_argument("--jwks", help="file or URL in use; not that of DIR: no development key")
+    keys.set_defaults(run=_command("keys.run_keys"))
+
+
+def _add_produce(produce: argparse.ArgumentParser) -> None:
+    produce.add_argument("url", metavar="URL", help="of a JSON stream; made if there is none")
+    produce.add_argument("--every", default="1s", help="time between two messages (1s)")
+    produce.add_argument("--count", type=int, metavar="N", help="end after so many")
+    produce.add_argument("--id", default="heartbeat", help="name of the producer (heartbeat)")
+    produce.add_argument("--token", help="bearer token (WEIR_TOKEN)")
+    produce.add_argument("--key", metavar="FILE", help="development key to sign tokens with")
+    produce.set_defaults(run=_command("produce.run_produce"))
 
 
 def _add_state(state: argparse.ArgumentParser) -> None:
@@ -131,9 +192,59 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     report.set_defaults(run=_command("report.run_report"))
 
 
+def _add_load(load: argparse.ArgumentParser) -> None:
+    load.add_argument(
+        "scenario",
+        metavar="SCENARIO",
+        help="polls, fanout, stampede, zipf, append, browsers, rotation, cold or tokens; "
+        "report and compare make charts of results; list tells more",
+    )
+    load.add_argument("results", nargs="*", help="of report: the files of earlier runs")
+    load.add_argument("--target", metavar="URL", help="whom to load (http://127.0.0.1:8080)")
+    load.add_argument("--token", help="bearer token (WEIR_TOKEN, else one by the key of `weir up`)")
+    load.add_argument("--tokens", metavar="FILE", help="many tokens, one a line")
+    load.add_argument("--peer", default="weir", help="who that is, in a word, for charts (weir)")
+    load.add_argument("--insecure", action="store_true", help="accept any TLS certificate")
+    load.add_argument("--origin", metavar="URL", help="where the origin counts its reads")
+    load.add_argument("--pid", type=int, default=0, help="whose memory is to be watched")
+    load.add_argument("--restart", metavar="COMMAND", help="of cold: restarts the target")
+    for knob in ("seconds", "readers", "streams", "rate", "size"):
+        load.add_argument(f"--{knob}", type=float, help="instead of the scenario's own")
+    load.add_argument("--out", metavar="PATH", help="file of the result; of report: folder")
+    load.set_defaults(run=_command("load.run_load"))
+
+
+def _add_verify(verify: argparse.ArgumentParser) -> None:
+    verify.add_argument("--seconds", type=float, default=300.0, help="of faults (300)")
+    verify.add_argument("--seed", type=int, default=1, help="of the plan: repeats a run (1)")
+    verify.add_argument("--readers", type=int, default=2, help="of each stream and mode (2)")
+    verify.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=("redis", "envoy", "faults"),
+        help="leave a part of the fleet out; repeatable",
+    )
+    verify.add_argument("--out", metavar="DIR", help="for history, logs and data (a new folder)")
+    verify.add_argument("--check", metavar="DIR", help="only look at the history of a run again")
+    verify.set_defaults(run=_command("verify.run_verify"))
+
+
 def _add_stream(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="of a stream of State messages")
     parser.add_argument("--token", help="bearer token (WEIR_TOKEN)")
+
+
+def _add_backup(backup: argparse.ArgumentParser) -> None:
+    backup.add_argument("data_dir", metavar="DATA_DIR", help="of an origin, running or not")
+    backup.add_argument("backup", metavar="BACKUP", help="new or empty folder")
+    backup.add_argument(
+        "--base", metavar="EARLIER", help="share unchanged files with this backup by hard links"
+    )
+    backup.add_argument(
+        "--keep-damaged", action="store_true", help="keep a backup of data that is damaged"
+    )
+    backup.set_defaults(run=_command("backup.run_backup"))
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:

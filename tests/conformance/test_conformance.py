@@ -23,7 +23,12 @@ from tests.conformance.runner import (
     list_failures,
     run_suite,
 )
-from tests.conformance.stacks import gateway_before, need_reference, running_reference
+from tests.conformance.stacks import (
+    edge_before,
+    gateway_before,
+    need_reference,
+    running_reference,
+)
 from tests.helpers.redis import running_redis
 from tests.helpers.require import need
 from tests.helpers.server import running_server
@@ -126,6 +131,20 @@ def test_gateway_passes_the_whole_suite(node: Node, tmp_path: Path) -> None:
     runs = (run_alone, run_twice, run_fleet)
     for run, report in zip(runs, side_by_side(node, tmp_path, *runs), strict=True):
         assert_complete(report, run.__name__)
+
+
+@ours_only
+def test_a_fleet_behind_envoy_passes_the_whole_suite(node: Node, tmp_path: Path) -> None:
+    """By HTTP/2 over TLS, spread over two gateways that share a Redis."""
+    with running_redis() as redis, running_server(tmp_path / "origin", "memory") as origin:
+        settings = FLEET | {"DS_GATEWAY__WORKERS": "1", "DS_CACHE__REDIS_URL": redis.url}
+        with edge_before(origin, tmp_path, settings) as edge:
+            report = run_suite(node, edge.target, tmp_path / "report.json")
+            counts = [gateway.count_requests() for gateway in edge.gateways]
+            assert edge.envoy.stat("http.tls.downstream_rq_http2_total") > TESTS
+            assert edge.envoy.stat("http.tls.downstream_rq_http1_total") == 0
+    assert_complete(report)
+    assert min(counts) > TESTS, "a gateway had nothing to do"
 
 
 @ours_only

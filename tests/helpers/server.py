@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[2]
 READY = re.compile(r"listening on (https?://\S+)")
 GATEWAY_READY = re.compile(r"weir gateway listening on (https?://\S+).*\n.*admin on .*\n")
 UP_READY = re.compile(r"weir gateway listening on (https?://\S+).*\n(?:.*\n)*curl .*offset=-1'\n")
+FLEET_READY = re.compile(
+    r"weir envoy listening on (?P<url>https://\S+)(?:.*\n)+?weir envoy admin on (?P<admin>\S+)\n"
+)
 ADMIN = re.compile(r"weir gateway admin on (https?://\S+)")
 START_SECS = 30.0
 STOP_SECS = 20.0
@@ -129,6 +132,14 @@ def launch_up(
     return _spawn(folder, "weir", command, _QUIET | dict(settings or {}), UP_READY)
 
 
+def launch_fleet(folder: Path, gateways: int) -> Server:
+    """Start origin, gateways and Envoy on free ports and return at once."""
+    command = ["envoy", "--fleet", str(gateways), "--storage", "memory", "--data-dir", "data"]
+    for name in ("--port", "--plain-port", "--admin-port", "--origin-port"):
+        command += [name, "0"]
+    return _spawn(folder, "weir", command, _QUIET, FLEET_READY)
+
+
 def _spawn(
     folder: Path,
     module: str,
@@ -137,9 +148,7 @@ def _spawn(
     ready: re.Pattern[str],
 ) -> Server:
     (folder / "configs").mkdir(parents=True, exist_ok=True)
-    env = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
-    env["PYTHONPATH"] = str(ROOT)
-    env |= settings or {}
+    env = _environment() | dict(settings or {})
     command = [sys.executable, "-m", module, *arguments]
     number = len(list(folder.glob("stdout-*")))
     paths = folder / f"stdout-{number}.log", folder / f"stderr-{number}.log"
@@ -202,7 +211,13 @@ def running_server(folder: Path, mode: str) -> Iterator[str]:
 
 def run_weir(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """One command of the command line that ends by itself."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
-    env["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", "weir", *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=START_SECS)
+    return subprocess.run(
+        command, env=_environment(), capture_output=True, text=True, timeout=START_SECS
+    )
+
+
+def _environment() -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
+    # Reading every certificate that the machine trusts is a quarter of a start, and tests need none.
+    return env | {"PYTHONPATH": str(ROOT), "SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}

@@ -1,12 +1,16 @@
 """`weir report` before Spark is started: what is missing is told in one line."""
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from weir.cli import main
+from weir.report import stop_by_signal
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -44,3 +48,24 @@ def test_the_command_line_does_not_load_spark() -> None:
     program = "import sys, weir.cli, weir.report; print('pyspark' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert found.stdout == "False\n"
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Of this process, as they were."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_asks_to_stop_and_a_second_one_does_not_wait(number: signal.Signals) -> None:
+    stop = Event()
+    stop_by_signal(stop)
+    signal.raise_signal(number)
+    assert stop.is_set()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(number)

@@ -78,8 +78,13 @@ class Arena:
         self._secrets.update(part for part in token.split(".")[1:] if len(part) > 20)
         return token
 
+    @property
+    def port(self) -> int:
+        """That the attackers know."""
+        return self.gateway.port
+
     def connect(self) -> "Recording":
-        return Recording(self.gateway.port, self._heard)
+        return Recording(self.port, self._heard)
 
     def ask(
         self,
@@ -109,6 +114,8 @@ class Arena:
             try:
                 while len(replies) < count:
                     replies.append(connection.read_response(data[:4].decode("latin-1").strip()))
+                    if replies[-1].get("Connection") == "close":  # a proxy may linger before it is
+                        connection.socket.settimeout(0.1)
             except (Closed, TimeoutError, ConnectionError):
                 pass
         return replies
@@ -117,7 +124,7 @@ class Arena:
         self, name: str, offset: str = "-1", *, token: str | None = "", query: str = ""
     ) -> EventStream:
         headers = bearer(self.token() if token == "" else token)
-        return EventStream(self.gateway.port, name, offset, query, headers)
+        return EventStream(self.port, name, offset, query, headers)
 
     def poll(
         self, name: str, offset: str, *, token: str | None = "", cursor: str = ""
@@ -149,7 +156,7 @@ class Arena:
 
     def check_secrets(self) -> None:
         """No token in anything that left the gateway."""
-        files = b"".join(path.read_bytes() for path in sorted(self._folder.glob("*")))
+        files = b"".join(path.read_bytes() for path in self.log_files())
         upstream = "\n".join(map(_as_text, self.origin.requests)).encode()
         places = {
             "an answer": b"".join(self._heard),
@@ -160,6 +167,10 @@ class Arena:
         for secret in self._secrets:
             for place, data in places.items():
                 assert secret.encode() not in data, f"a token is in {place}"
+
+    def log_files(self) -> list[Path]:
+        """Whatever was logged about requests."""
+        return sorted(self._folder.glob("*"))
 
     def check_alive(self) -> None:
         """Whatever happened, the gateway serves and has not complained."""

@@ -22,9 +22,15 @@ VICTIM = b"precious"
 
 
 @pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+def arena_class() -> type[Arena]:
+    """Another folder may put something in front of the gateway, and repeat the tests."""
+    return Arena
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory: pytest.TempPathFactory, arena_class: type[Arena]) -> Iterator[Arena]:
     """With a stream `secret` whose first chunk is cached, and an open one, `live`."""
-    with Arena(tmp_path_factory.mktemp("hostile")) as arena:
+    with arena_class(tmp_path_factory.mktemp("hostile")) as arena:
         secret = SimpleStream(arena.origin, PREFIX + "secret", chunk_bytes=len(SECRET_BYTES))
         secret.append(SECRET_BYTES)
         secret.append(b"and the rest")
@@ -35,9 +41,9 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+def quick(tmp_path_factory: pytest.TempPathFactory, arena_class: type[Arena]) -> Iterator[Arena]:
     """Small limits, and an origin that keeps count of what is done to the victim."""
-    with Arena(tmp_path_factory.mktemp("http"), gateway=LIMITS) as arena:
+    with arena_class(tmp_path_factory.mktemp("http"), gateway=LIMITS) as arena:
         SimpleStream(arena.origin, PREFIX + TEXT).append(VICTIM)
         yield arena
 

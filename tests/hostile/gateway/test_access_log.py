@@ -208,6 +208,22 @@ def test_every_collapsed_reader_has_a_line_of_its_own(shop: Arena) -> None:
     assert all(line.bytes_sent == 3000 and line.duration_ms >= 90 for line in lines)
 
 
+def test_what_a_hub_asks_is_in_the_lines_of_its_readers_once(shop: Arena) -> None:
+    stream = SimpleStream(shop.origin, PREFIX + "crowd")
+    crowd = [shop.poll("crowd", stream.tail) for _ in range(5)]
+    hubs = shop.gateway.gateway.hubs
+    wait_until(lambda: "crowd" in hubs._hubs and len(hubs._hubs["crowd"].waiting) == 5)
+    shop.origin.wait_for_requests(1, path=PREFIX + "crowd")
+    stream.append(b"news")
+    for connection in crowd:
+        assert connection.read_response().body == b"news"
+        connection.close()
+    lines = shop.lines(5)
+    assert {(line.role, line.verdict) for line in lines} == {("hub", "hub")}
+    assert sorted(line.upstream_requests for line in lines) == [0, 0, 0, 0, 1]
+    assert shop.origin.count(path=PREFIX + "crowd") == 1
+
+
 def test_an_event_stream_is_billed_what_its_body_had(shop: Arena) -> None:
     stream = SimpleStream(shop.origin, PREFIX + "sse")
     stream.append(b"one")

@@ -117,6 +117,8 @@ BAD_ANSWERS = {
         raw=b"HTTP/1.1 200 OK\r\nStream-Next-Offset: 5\r\nStream-Next-Offset: 6\r\n"
         b"Content-Length: 3\r\n\r\nxxx"
     ),
+    "no-next-offset": Answer(200, TEXT, b"xxx"),
+    "no-offset-at-all": Answer(200, {**FRESH, "Stream-Next-Offset": "no/offset?"}, b"xxx"),
     "noise": Answer(raw=b"\x00\x01\x02 HTTP\r\n\r\n", close=True),
 }
 

