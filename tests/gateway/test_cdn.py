@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway import cdn
 from gateway.cdn import PurgeHook, cdn_headers, fill_text, fill_url, is_public, stream_tag
 from gateway.config import CdnConfig
-from tests.helpers.redis import free_port
+from loadtest.proxies import free_port
 from tests.helpers.scripted_origin import until
 
 # -- with an answer ------------------------------------------------------------------------------

@@ -233,12 +233,23 @@ async def test_deletion_answers_who_waits_and_ends_who_reads(parts: Parts) -> No
     reader, waiting = await follow(parts), poll(parts, 5)
     await parts.upstream.next()
     parts.chunks.replaced("a")
-    assert (await waiting.exchange.answered()).status == 404
     assert reader.exchange.data.endswith(b"0\r\n\r\n")
+    (await parts.upstream.next()).answer(404, {"content-type": "text/plain"}, b"gone")
+    assert (await waiting.exchange.answered()).status == 404
     assert [(r.status, r.role, r.ended) for r in parts.log.records] == [
-        (404, "hub", ""),
         (200, "hub", "deleted"),
+        (404, "hub", ""),
     ]
+
+
+async def test_a_late_purge_does_not_say_of_a_stream_that_it_is_gone(parts: Parts) -> None:
+    """The notice may be about the stream that was there before."""
+    waiting = poll(parts, 5)
+    await parts.upstream.next()
+    parts.chunks.replaced("a")
+    (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
+    answer = await waiting.exchange.answered()
+    assert (answer.status, answer.body) == (200, b"news")
 
 
 async def test_readers_who_replay_get_a_clean_end_when_the_gateway_stops(parts: Parts) -> None:

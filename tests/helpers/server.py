@@ -219,5 +219,5 @@ def run_weir(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 def _environment() -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
-    # Reading every certificate that the machine trusts is a quarter of a start, and tests need none.
+    # Reading every certificate that the machine trusts is a quarter of a start; tests need none.
     return env | {"PYTHONPATH": str(ROOT), "SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}

@@ -1,0 +1,82 @@
+"""How often clients were served, and why not where they were not. Pure.
+
+This is apart from integrity: a refused connection breaks no promise. What was being done to the
+fleet at that moment is told beside it.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from loadtest.verify.history import Fault, Operation, Read, Record
+
+QUIET = "nothing"
+AFTERMATH_SECS = 3.0  # in which a fault that is over may still be felt
+
+
+@dataclass(slots=True)
+class Share:
+    """Requests in one minute, or during one kind of fault."""
+
+    asked: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * (1 - self.failed.total() / self.asked) if self.asked else 100.0
+
+
+@dataclass(slots=True)
+class Availability:
+    by_minute: dict[int, Share]
+    by_fault: dict[str, Share]
+    outages: list[tuple[float, float, str]]  # longest first: seconds, since when, during what
+
+
+def measure(records: Iterable[Record]) -> Availability:
+    operations: list[Operation] = []
+    faults: list[Fault] = []
+    for record in records:
+        if isinstance(record, Operation) and record.allowed:
+            operations.append(record)
+        elif isinstance(record, Fault):
+            faults.append(record)
+    by_minute: dict[int, Share] = defaultdict(Share)
+    by_fault: dict[str, Share] = defaultdict(Share)
+    for operation in operations:
+        during = causes(faults, operation.began, operation.ended)
+        for share in (
+            by_minute[int(operation.ended // 60)],
+            *(by_fault[cause] for cause in during),
+        ):
+            share.asked += 1
+            if operation.trouble:
+                share.failed[operation.trouble] += 1
+    return Availability(
+        dict(sorted(by_minute.items())), dict(by_fault), _outages(operations, faults)
+    )
+
+
+def causes(faults: list[Fault], began: float, ended: float) -> list[str]:
+    """All that was being done to the fleet while a request was out."""
+    found = {
+        f"{fault.what} {fault.target.partition('-')[0]}"
+        for fault in faults
+        if fault.began <= ended and began <= fault.ended + AFTERMATH_SECS
+    }
+    return sorted(found) or [QUIET]
+
+
+def _outages(operations: list[Operation], faults: list[Fault]) -> list[tuple[float, float, str]]:
+    """Times in which requests failed and none succeeded, at any door."""
+    found: list[tuple[float, float, str]] = []
+    last_good, failed = 0.0, False
+    for operation in sorted(operations, key=lambda operation: operation.ended):
+        if operation.trouble:
+            failed = True
+        elif not (isinstance(operation, Read) and operation.mode == "sse"):
+            if failed:
+                during = ", ".join(causes(faults, last_good, operation.ended))
+                found.append((operation.ended - last_good, last_good, during))
+            last_good, failed = operation.ended, False
+    return sorted(found, reverse=True)

@@ -1,0 +1,251 @@
+"""Each stream has a keeper: it creates, closes, compacts, deletes and re-creates it, and audits it.
+
+An audit reads straight from the origin what is new since the last one. The incarnation's audits
+together are the truth that everybody's answers are held against.
+
+A request whose outcome is unknown may still be on its way. Before a new incarnation begins, the
+keeper waits until any such ghost has arrived somewhere or died: the protocol could not tell it
+from a request that is meant for the new one.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+from loadtest.errors import RunFailedError
+from loadtest.verify.doors import Answer, Door, Doors
+from loadtest.verify.history import Change, Outcome, Recorder, Truth
+from loadtest.verify.keyring import KEEPER, Keyring
+from loadtest.verify.messages import Message, decode
+from protocol.names import (
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    PRODUCER_SEQ,
+    STREAM_CLOSED,
+    STREAM_NEXT_OFFSET,
+    STREAM_UP_TO_DATE,
+)
+from protocol.offsets import START
+
+GHOST_SECS = 8.0
+RETRY_SECS = 0.2
+PATIENCE_SECS = 120.0
+RECENT_OFFSETS = 200
+
+Action = Literal["create", "close", "delete", "snapshot"]
+Attempt = Callable[[Door, dict[str, str]], Awaitable[Answer]]
+
+
+@dataclass(slots=True)
+class World:
+    """What all clients of a run share."""
+
+    doors: Doors
+    front: list[Door]  # ways in, for everyone but the auditors
+    origin: Door
+    keyring: Keyring
+    recorder: Recorder
+    random: Random
+    stopping: asyncio.Event
+
+    def choose_door(self) -> Door:
+        return self.random.choice(self.front)
+
+
+class Keeper:
+    def __init__(self, world: World, stream: str, kind: str) -> None:
+        self._world = world
+        self.stream = stream
+        self.kind = kind
+        self.generation = -1
+        self.may_write = asyncio.Event()
+        self.is_closed = False
+        self.recent: deque[str] = deque(maxlen=RECENT_OFFSETS)  # offsets, for readers to begin at
+        self._audited, self._count = START, 0
+        self._writing = 0
+        self._all_quiet = asyncio.Event()
+        self._all_quiet.set()
+        self._last_unknown = -GHOST_SECS
+        self._work = asyncio.Lock()
+
+    # -- for producers -----------------------------------------------------------------------------
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around each request that appends."""
+        self._writing += 1
+        self._all_quiet.clear()
+        try:
+            yield
+        finally:
+            self._writing -= 1
+            if not self._writing:
+                self._all_quiet.set()
+
+    def note_unknown(self) -> None:
+        self._last_unknown = self._world.doors.now()
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    async def create(self) -> None:
+        async with self._work:
+            await self._create()
+
+    async def recreate(self) -> None:
+        async with self._work:
+            self.may_write.clear()
+            await self._all_quiet.wait()
+            await self._audit()
+            await self._insist("delete", self._delete)
+            await self._create()
+
+    async def close(self) -> None:
+        """Without waiting for producers: what they have under way is before it or refused."""
+        async with self._work:
+            await self._insist("close", self._close)
+            self.is_closed = True
+
+    async def snapshot(self) -> None:
+        async with self._work:
+            await self._audit()
+            if self._count:
+                await self._insist("snapshot", self._publish)
+
+    async def audit(self) -> None:
+        async with self._work:
+            await self._audit()
+
+    async def _create(self) -> None:
+        self.generation += 1
+        self._audited, self._count = START, 0
+        self.recent.clear()
+        self.is_closed = False
+        ghosts_until = self._last_unknown + GHOST_SECS
+        await asyncio.sleep(max(0.0, ghosts_until - self._world.doors.now()))
+        await self._insist("create", self._put)
+        self.may_write.set()
+
+    async def _insist(self, action: Action, attempt: Attempt) -> None:
+        """Until it is done, or certainly cannot be."""
+        since, first = self._world.doors.now(), True
+        while True:
+            door = self._world.choose_door()
+            token = self._world.keyring.token(KEEPER)
+            answer = await attempt(door, token.header)
+            outcome = _outcome(action, answer, first)
+            self._world.recorder.add(
+                Change(
+                    action=action,
+                    generation=self.generation,
+                    stream=self.stream,
+                    who=KEEPER,
+                    door=door.name,
+                    began=answer.began,
+                    ended=answer.ended,
+                    outcome=outcome,
+                    status=answer.status,
+                    trouble=answer.trouble,
+                    key=token.key,
+                    next=answer.header(STREAM_NEXT_OFFSET),
+                    offset=self._audited if action == "snapshot" else "",
+                )
+            )
+            if outcome == "ok" or (action == "snapshot" and answer.status in (400, 404, 409, 410)):
+                return
+            if outcome == "unknown":
+                first = False
+                self.note_unknown()
+            await self._pause(since, action)
+
+    async def _pause(self, since: float, what: str) -> None:
+        """Before another try. A fleet that never serves again is no matter of promises."""
+        if self._world.doors.now() > since + PATIENCE_SECS:
+            raise RunFailedError(f"no {what} of {self.stream} within {PATIENCE_SECS:.0f} s")
+        await asyncio.sleep(RETRY_SECS)
+
+    async def _put(self, door: Door, headers: dict[str, str]) -> Answer:
+        headers = headers | {"Content-Type": self.kind}
+        return await self._world.doors.ask(door, "PUT", self.stream, headers)
+
+    async def _delete(self, door: Door, headers: dict[str, str]) -> Answer:
+        return await self._world.doors.ask(door, "DELETE", self.stream, headers)
+
+    async def _close(self, door: Door, headers: dict[str, str]) -> Answer:
+        return await self._world.doors.ask(
+            door, "POST", self.stream, headers | {STREAM_CLOSED: "true"}
+        )
+
+    async def _publish(self, door: Door, headers: dict[str, str]) -> Answer:
+        told = {"stream": self.stream, "generation": self.generation, "count": self._count}
+        return await self._world.doors.ask(
+            door,
+            "PUT",
+            self.stream,
+            headers | {"Content-Type": "application/json"},
+            part=f"/snapshot/{self._audited}",
+            body=json.dumps(told).encode(),
+        )
+
+    # -- the truth ---------------------------------------------------------------------------------
+
+    async def _audit(self) -> None:
+        """All that came since the last audit."""
+        while not await self._audit_chunk():
+            pass
+
+    async def _audit_chunk(self) -> bool:
+        """Whether that was the last."""
+        world = self._world
+        since = world.doors.now()
+        query = {"offset": self._audited}
+        while (
+            answer := await world.doors.ask(world.origin, "GET", self.stream, {}, query=query)
+        ).trouble:
+            await self._pause(since, "audit")
+        messages, damage = decode(self.kind, answer.body)
+        reached = answer.header(STREAM_NEXT_OFFSET)
+        if answer.status != 200:  # but it must be there
+            messages, damage, reached = [], f"answer {answer.status}", self._audited
+        world.recorder.add(
+            Truth(
+                stream=self.stream,
+                generation=self.generation,
+                began=answer.began,
+                ended=answer.ended,
+                asked=self._audited,
+                next=reached,
+                ids=[shown_id(self.stream, message) for message in messages],
+                closed=answer.says(STREAM_CLOSED),
+                damage=damage,
+            )
+        )
+        self._audited = reached
+        self._count += len(messages)
+        return answer.says(STREAM_UP_TO_DATE) or answer.status != 200
+
+
+def shown_id(stream: str, message: Message) -> str:
+    """A message of another stream says which."""
+    return message.id if message.stream == stream else f"{message.stream}/{message.id}"
+
+
+def producer_headers(message: Message, kind: str) -> dict[str, str]:
+    """The incarnation is the epoch: what comes too late for its own is refused by the next."""
+    return {
+        "Content-Type": kind,
+        PRODUCER_ID: message.producer,
+        PRODUCER_EPOCH: str(message.generation),
+        PRODUCER_SEQ: str(message.seq),
+    }
+
+
+def _outcome(action: Action, answer: Answer, first: bool) -> Outcome:
+    """A stream that is not there is deleted, and closing what is closed is fine."""
+    if action == "delete" and answer.status == 404 and not first:
+        return "ok"
+    return answer.outcome

@@ -1,0 +1,104 @@
+"""Producers: each appends its messages one by one and moves on only when one was acknowledged.
+
+A try whose outcome is unknown is made again with the same number, maybe through another door: the
+producer headers make that safe. Now and then somebody without the right to write tries as well.
+"""
+
+import asyncio
+
+import msgspec
+
+from loadtest.verify.doors import Answer
+from loadtest.verify.history import Append
+from loadtest.verify.keepers import Keeper, World, producer_headers
+from loadtest.verify.keyring import INTRUDER, WRITER
+from loadtest.verify.messages import Message, encode
+from protocol.names import STREAM_NEXT_OFFSET
+
+RETRY_SECS = (0.05, 0.3)
+FORBIDDEN = 0.02  # how often an intruder tries his luck
+
+
+class Producer:
+    def __init__(self, world: World, keeper: Keeper, name: str, pause_s: float) -> None:
+        self._world = world
+        self._keeper = keeper
+        self.name = name
+        self._pause_s = pause_s
+        self._generation = -1
+        self._number = 0
+
+    async def run(self) -> None:
+        random = self._world.random
+        while not self._world.stopping.is_set():
+            if not self._keeper.may_write.is_set():
+                await self._keeper.may_write.wait()
+                continue
+            # From here to the request nothing is awaited: the incarnation is the one that is open.
+            if self._generation != self._keeper.generation:
+                self._generation, self._number = self._keeper.generation, 0
+            if self._keeper.is_closed:
+                await asyncio.sleep(self._pause_s)
+            elif await self._try():
+                self._number += 1
+                await asyncio.sleep(random.uniform(0, 2 * self._pause_s))
+            else:
+                await asyncio.sleep(random.uniform(*RETRY_SECS))
+            if random.random() < FORBIDDEN:
+                await self._send(self._message()._replace(producer=INTRUDER, seq=0), INTRUDER)
+
+    def _message(self) -> Message:
+        return Message(self._keeper.stream, self._generation, self.name, self._number)
+
+    async def _try(self) -> bool:
+        """Whether the message at hand is acknowledged now."""
+        with self._keeper.writing():
+            answer = await self._send(self._message(), WRITER)
+        if answer.outcome == "unknown":
+            self._keeper.note_unknown()
+        if answer.outcome != "ok":
+            return False
+        if answer.status == 200:
+            self._keeper.recent.append(answer.header(STREAM_NEXT_OFFSET))
+        return True
+
+    async def _send(self, message: Message, subject: str) -> Answer:
+        world, keeper = self._world, self._keeper
+        token = world.keyring.token(subject)
+        door = world.choose_door()
+        answer = await world.doors.ask(
+            door,
+            "POST",
+            keeper.stream,
+            token.header | producer_headers(message, keeper.kind),
+            body=encode(keeper.kind, message),
+        )
+        world.recorder.add(
+            Append(
+                id=message.id,
+                stream=keeper.stream,
+                who=message.producer,
+                door=door.name,
+                began=answer.began,
+                ended=answer.ended,
+                outcome=answer.outcome,
+                status=answer.status,
+                trouble=answer.trouble,
+                allowed=subject == WRITER,
+                key=token.key,
+                next=answer.header(STREAM_NEXT_OFFSET),
+                code=_code_of(answer),
+            )
+        )
+        return answer
+
+
+def _code_of(answer: Answer) -> str:
+    """The name that a refusal has."""
+    if answer.outcome != "refused" or not answer.body:
+        return ""
+    try:
+        problem = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return str(problem.get("code", "")) if isinstance(problem, dict) else ""

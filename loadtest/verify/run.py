@@ -1,0 +1,164 @@
+"""A whole run: clients and nemesis together for a while, then peace and a last look at all."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+from loadtest.verify.availability import measure
+from loadtest.verify.check import Findings, check_history
+from loadtest.verify.doors import Door, Doors, make_session
+from loadtest.verify.fleet import Fleet, MakeEnvoy, make_fleet
+from loadtest.verify.history import FILE, Record, Recorder, Run
+from loadtest.verify.keepers import Keeper, World
+from loadtest.verify.keyring import AREAS, INTRUDER, KEEPER, READERS, Keyring, KeyServer
+from loadtest.verify.messages import BINARY, JSON, KINDS, TEXT
+from loadtest.verify.nemesis import Nemesis
+from loadtest.verify.plan import Step, make_plan
+from loadtest.verify.producers import Producer
+from loadtest.verify.readers import Mode, Reader
+from loadtest.verify.verdict import describe
+
+MODES: tuple[Mode, ...] = ("catch-up", "long-poll", "sse")
+SHORT = {JSON: "json", TEXT: "text", BINARY: "binary"}
+STREAMS = {f"verify/{area}/{SHORT[kind]}": kind for area in AREAS for kind in KINDS}
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """How many clients there are, and how busy."""
+
+    producers: int = 2  # of each stream
+    readers: int = 1  # of each stream and mode
+    pause_s: float = 0.25  # between two appends of a producer
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a run is about."""
+
+    seed: int
+    seconds: float
+    crowd: Crowd
+    plan: Sequence[Step]
+
+
+async def verify(
+    folder: Path,
+    seed: int,
+    seconds: float,
+    crowd: Crowd,
+    make_envoy: MakeEnvoy,
+    tell: Tell,
+    left_out: Sequence[str] = (),
+) -> Findings:
+    """A run with a fleet of its own; its history, logs and data are kept in the folder."""
+    keyring = Keyring()
+    keys = KeyServer(keyring)
+    fleet = make_fleet(folder, await keys.start(), make_envoy, left_out=left_out)
+    plan = make_plan(seed, seconds, list(fleet.parts), list(STREAMS))
+    for missing in fleet.missing:
+        tell(f"left out: {missing}")
+    tell("The plan:")
+    for step in plan:
+        tell(f"  {step}")
+    try:
+        await fleet.start()
+        with (folder / FILE).open("wb") as file:
+            recorder = Recorder(file)
+            recorder.add(_heading(seed, seconds, list(fleet.parts), plan))
+            await campaign(
+                Setting(seed, seconds, crowd, plan),
+                recorder,
+                keyring,
+                fleet.front,
+                fleet.origin,
+                fleet,
+            )
+    finally:
+        await fleet.kill()
+        await keys.stop()
+    return judge(recorder.records, tell)
+
+
+def judge(records: Sequence[Record], tell: Tell) -> Findings:
+    findings = check_history(records)
+    tell(describe(records, findings, measure(records)))
+    return findings
+
+
+async def campaign(
+    setting: Setting,
+    recorder: Recorder,
+    keyring: Keyring,
+    front: list[Door],
+    origin: Door,
+    fleet: Fleet | None = None,
+) -> None:
+    """Everything between a fleet that stands and a history that is complete."""
+    async with make_session() as session:
+        doors = Doors(session)
+        random = Random(setting.seed)
+        world = World(doors, front, origin, keyring, recorder, random, asyncio.Event())
+        keepers = {name: Keeper(world, name, kind) for name, kind in STREAMS.items()}
+        await asyncio.gather(*(keeper.create() for keeper in keepers.values()))
+        async with asyncio.TaskGroup() as group:
+            readers = [
+                group.create_task(reader.run(), name=reader.name)
+                for reader in _readers(world, keepers, setting.crowd)
+            ]
+            for producer in _producers(world, keepers, setting.crowd):
+                group.create_task(producer.run(), name=producer.name)
+            until = doors.now() + setting.seconds
+            await Nemesis(world, keepers, fleet, setting.seed).run(setting.plan)
+            await asyncio.sleep(max(0.0, until - doors.now()))
+            # Producers end by themselves: each append must have its line in the history.
+            world.stopping.set()
+            for reader in readers:
+                reader.cancel()
+        await _last_look(world, keepers)
+
+
+def _producers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator[Producer]:
+    for keeper in keepers.values():
+        for number in range(crowd.producers):
+            yield Producer(world, keeper, f"p{number}", crowd.pause_s)
+
+
+def _readers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator[Reader]:
+    """For each stream: some in each mode, two who may not read it, and one who never takes a new
+    token, so that he may not either once its key is gone."""
+    for stream, keeper in keepers.items():
+        area = stream.split("/")[1]
+        subjects = (READERS[area], READERS["*"])
+        for mode in MODES:
+            for number in range(crowd.readers):
+                name = f"{mode}-{number} of {stream}"
+                yield Reader(world, keeper, name, subjects[number % len(subjects)], mode)
+        for subject in (READERS["b" if area == "a" else "a"], INTRUDER):
+            mode = world.random.choice(MODES)
+            yield Reader(world, keeper, f"{subject} at {stream}", subject, mode)
+        yield Reader(world, keeper, f"idler at {stream}", READERS["*"], "catch-up", renewing=0.0)
+
+
+async def _last_look(world: World, keepers: dict[str, Keeper]) -> None:
+    """What the origin has, and what each door shows of it."""
+    for keeper in keepers.values():
+        await keeper.audit()
+    doors = {door.name: door for door in [*world.front, world.origin]}
+    await asyncio.gather(
+        *(
+            Reader(world, keeper, f"last at {door.name}", KEEPER, "catch-up", door=door).read_all()
+            for keeper in keepers.values()
+            for door in doors.values()
+        )
+    )
+
+
+def _heading(seed: int, seconds: float, parts: list[str], plan: Sequence[Step]) -> Run:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    return Run(seed, seconds, started, parts, [str(step) for step in plan])

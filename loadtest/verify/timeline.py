@@ -1,0 +1,179 @@
+"""A history sorted for the checks: each incarnation's life, bytes and promises. Pure."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from loadtest.verify.history import Append, Change, Fault, Read, Record, Truth, Withdrawn
+from loadtest.verify.messages import generation_of
+
+# How long after an outage a notice may be late: reconnecting, and telling everyone of the gap.
+NOTICE_SECS = 8.0
+CARRIER_OF_NOTICES = "redis"
+
+
+@dataclass(slots=True)
+class Sent:
+    """All that was tried for one message."""
+
+    id: str
+    began: float = inf
+    acknowledged: float = inf
+    offsets: list[str] = field(default_factory=list)  # that a 200 said it ends at
+    may_be_there: bool = False
+
+
+@dataclass(slots=True)
+class Life:
+    """One incarnation of a stream: what it held, and from when until when it was there."""
+
+    stream: str
+    generation: int
+    created: float = inf  # acknowledged
+    delete_began: float = inf
+    deleted: float = inf  # acknowledged
+    close_began: float = inf
+    closed: float = inf  # acknowledged
+    is_audited: bool = False
+    ends_closed: bool = False
+    tail: str = ""
+    ids: list[str] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)  # offset -> messages before it
+    sent: dict[str, Sent] = field(default_factory=dict)
+    snapshots: list[Change] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    _acked_at: list[float] = field(default_factory=list)
+    _acked_to: list[str] = field(default_factory=list)
+
+    def is_certain(self, began: float, ended: float) -> bool:
+        """Whether this incarnation was there all the time."""
+        return self.created <= began and ended <= self.delete_began
+
+    def acknowledged_before(self, moment: float) -> str:
+        """The greatest offset that a writer had been told by then; empty if none."""
+        found = bisect_left(self._acked_at, moment)
+        return self._acked_to[found - 1] if found else ""
+
+    def sort_acks(self, acks: list[tuple[float, str]]) -> None:
+        reached = ""
+        for ended, offset in sorted(acks):
+            reached = max(reached, offset)
+            self._acked_at.append(ended)
+            self._acked_to.append(reached)
+
+
+@dataclass(slots=True)
+class Timeline:
+    lives: dict[tuple[str, int], Life] = field(default_factory=dict)
+    appends: list[Append] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    withdrawn: dict[str, float] = field(default_factory=dict)
+    _of_stream: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
+
+    def life(self, stream: str, generation: int) -> Life:
+        key = (stream, generation)
+        if key not in self.lives:
+            self.lives[key] = Life(stream, generation)
+            self._of_stream[stream].append(self.lives[key])
+        return self.lives[key]
+
+    def certain_life(self, stream: str, began: float, ended: float) -> Life | None:
+        """The incarnation that must have answered, where only one can have."""
+        lives = self._of_stream.get(stream, [])
+        return next((life for life in lives if life.is_certain(began, ended)), None)
+
+    def was_harmed(self, targets: tuple[str, ...], began: float, ended: float) -> bool:
+        return any(
+            fault.target.startswith(targets) and fault.began <= ended and began <= fault.ended
+            for fault in self.faults
+        )
+
+    def notices_were_late(self, life: Life, until: float) -> bool:
+        """Whether gateways could not tell each other of a deletion: a limit that is documented."""
+        return any(
+            fault.target == CARRIER_OF_NOTICES
+            and fault.began <= life.deleted
+            and max(life.delete_began, until) <= fault.ended + NOTICE_SECS
+            for fault in self.faults
+        )
+
+
+def sort_history(records: Iterable[Record]) -> Timeline:
+    line = Timeline()
+    truths: dict[tuple[str, int], list[Truth]] = defaultdict(list)
+    for record in records:
+        match record:
+            case Append():
+                line.appends.append(record)
+            case Read():
+                line.reads.append(record)
+            case Change():
+                line.changes.append(record)
+            case Truth():
+                truths[record.stream, record.generation].append(record)
+            case Fault():
+                line.faults.append(record)
+            case Withdrawn():
+                line.withdrawn[record.key] = record.at
+    for change in line.changes:
+        _live(line.life(change.stream, change.generation), change)
+    for (stream, generation), found in truths.items():
+        _hold(line.life(stream, generation), found)
+    _promise(line)
+    return line
+
+
+def _live(life: Life, change: Change) -> None:
+    done = change.ended if change.outcome == "ok" else inf
+    match change.action:
+        case "create":
+            life.created = min(life.created, done)
+            if change.outcome == "ok" and change.next:
+                life.offsets.setdefault(change.next, 0)
+        case "delete":
+            life.delete_began = min(life.delete_began, change.began)
+            life.deleted = min(life.deleted, done)
+        case "close":
+            life.close_began = min(life.close_began, change.began)
+            life.closed = min(life.closed, done)
+        case "snapshot":
+            life.snapshots.append(change)
+
+
+def _hold(life: Life, truths: list[Truth]) -> None:
+    life.is_audited = True
+    for truth in truths:
+        life.offsets[truth.asked] = len(life.ids)
+        life.ids += truth.ids
+        life.offsets[truth.next] = len(life.ids)
+        life.tail, life.ends_closed = truth.next, truth.closed
+        if truth.damage:
+            life.damage.append(truth.damage)
+    for place, id_ in enumerate(life.ids):
+        life.places.setdefault(id_, place)
+
+
+def _promise(line: Timeline) -> None:
+    acks: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
+    for append in line.appends:
+        key = (append.stream, generation_of(append.id))
+        life = line.life(*key)
+        sent = life.sent.setdefault(append.id, Sent(append.id))
+        sent.began = min(sent.began, append.began)
+        if append.outcome == "ok":
+            sent.acknowledged = min(sent.acknowledged, append.ended)
+            if append.status == 200:  # a 204 has the tail of the moment
+                sent.offsets.append(append.next)
+                acks[key].append((append.ended, append.next))
+                if append.id in life.places:
+                    life.offsets.setdefault(append.next, life.places[append.id] + 1)
+        # A gateway or Envoy may send it twice; if the close comes between the two, the second is
+        # refused, and the protocol has no way to say that the first was not (DS 5.2.1).
+        sent.may_be_there |= append.outcome != "refused" or append.code == "closed"
+    for key, found in acks.items():
+        line.lives[key].sort_acks(found)
