@@ -3,14 +3,19 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MITM := .venv-mitm
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PACKAGES := $(wildcard protocol wire origin gateway spark loadtest weir)
+PACKAGES := $(wildcard protocol wire origin gateway pages spark loadtest weir)
 CONFORMANCE := tests/conformance
 NODE_FOLDERS := $(CONFORMANCE) tests/clients loadtest
+# Tests start hundreds of processes: none should compile our modules anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Extra arguments of the program that the target starts: make test ARGS="-k offsets"
 ARGS ?=
+# Names the slowest at the end; ARGS="-n 0" runs all in one process, one after another.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --durations=15
 
-.PHONY: help setup run test test-spark check conformance analytics-check demo-report bench lock clean
+.PHONY: help setup run test test-spark check conformance analytics-check demo-report bench soak verify mitmproxy inspect docs lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -21,47 +26,66 @@ setup: $(VENV)/.dev  ## Create .venv with the locked dependencies and the weir c
 run: $(VENV)/.runtime  ## Start gateway (8080) and origin (4437) with a development key, data in ./data
 	$(BIN)/weir up --data-dir ./data $(ARGS)
 
-test: setup  ## Run every test, the conformance suite in each storage mode included
-	$(BIN)/python -m pytest $(ARGS)
+test: setup $(VENV)/.debian $(MITM)/.ready  ## Run every test, in several processes
+	$(PYTEST) $(ARGS)
 
-test-spark: setup  ## Run the tests that start Spark (needs Java 17; about 5 minutes)
-	WEIR_SPARK=1 $(BIN)/python -m pytest -m "not slow" tests/spark $(ARGS)
+test-spark: setup $(VENV)/.debian  ## Run the tests of the Spark pipeline alone
+	$(PYTEST) tests/spark $(ARGS)
 
-check: setup  ## Format, lint, types, architecture
+check: setup  ## Format, lint, types, architecture, Envoy's configuration
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict $(PACKAGES) tests
-	$(BIN)/python -m pytest -q tests/test_architecture.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/weir/test_envoyconfig.py
+	$(BIN)/python -m weir.reference --check
+
+docs: setup  ## Write docs/reference.md anew from the code
+	$(BIN)/python -m weir.reference
 
 conformance: setup  ## Run the official conformance suite in each storage mode and through the gateway
 	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)
 
-analytics-check: setup  ## Compare the tables of a million log lines with DuckDB; kill ten runs (long)
-	WEIR_SPARK=1 WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=10 \
+analytics-check: setup $(VENV)/.debian  ## Compare the tables of a million log lines with DuckDB; kill a run at each step (long)
+	WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=20 WEIR_STATE_HISTORIES=60 WEIR_WHOLE_REPORT=1 \
 		$(BIN)/python -m pytest -v tests/spark/test_run.py tests/spark/test_kill.py \
-		tests/spark/test_cluster.py $(ARGS)
+		tests/spark/test_cluster.py tests/spark/test_state.py \
+		tests/compose/test_native_spark.py $(ARGS)
 
-demo-report: setup  ## A minute of traffic through a real gateway, and the report of it (needs Java 17)
+demo-report: setup $(VENV)/.debian  ## A minute of traffic through a real gateway, and the report of it (needs Java 17)
 	$(BIN)/python -m loadtest.demo $(ARGS)
 
-bench: setup  ## Compare origin and gateway with others like them on this machine (about 15 minutes)
+bench: setup  ## Compare origin, gateway and Spark with others like them on this machine (about 40 minutes)
 	$(BIN)/python -m loadtest.bench $(ARGS)
+
+soak: setup  ## Half an hour of mixed load with 2,000 live readers: does anything grow?
+	$(BIN)/python -m loadtest.soak $(ARGS)
+
+verify: setup $(MITM)/.ready  ## Prove a whole fleet's promises under faults, 5 minutes (ARGS="--seed 2")
+	$(BIN)/weir verify $(ARGS)
+
+inspect: $(VENV)/.runtime $(MITM)/.ready  ## Look at the requests on both sides of a gateway, in the browser
+	$(BIN)/python -m loadtest.inspector $(ARGS)
+
+mitmproxy: $(MITM)/.ready  ## Install mitmproxy, which injects faults, in an environment of its own
 
 # Versions stay as they are where they still fit; make lock ARGS=--upgrade takes the newest.
 # The last line drops the addresses that npm notes down in spite of .npmrc.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-header --no-annotate --no-emit-index-url pyproject.toml $(ARGS)
+	--no-header --no-annotate --no-emit-index-url $(ARGS)
 lock: setup  ## Write the lock files anew from pyproject.toml and package.json (needs npm)
 	$(PIP) uv
-	$(COMPILE) --group build --output-file requirements.lock
-	$(COMPILE) --group build --group dev --extra spark --constraint requirements.lock \
-		--output-file requirements-dev.lock
+	$(COMPILE) pyproject.toml --group build --output-file requirements.lock
+	$(COMPILE) pyproject.toml --group build --group dev --extra spark \
+		--constraint requirements.lock --output-file requirements-dev.lock
+	$(COMPILE) pyproject.toml --group build --extra spark --constraint requirements-dev.lock \
+		--output-file requirements-spark.lock
+	$(COMPILE) loadtest/mitmproxy.in --output-file loadtest/mitmproxy.lock
 	for folder in $(NODE_FOLDERS); do \
 		(cd $$folder && npm install --package-lock-only --ignore-scripts) || exit 1; done
 	$(BIN)/python $(CONFORMANCE)/strip_lock.py $(addsuffix /package-lock.json,$(NODE_FOLDERS))
 
 clean:  ## Remove what the other targets made, except ./data
-	rm -rf $(VENV) $(addsuffix /node_modules,$(NODE_FOLDERS)) .bench build *.egg-info
+	rm -rf $(VENV) $(MITM) $(addsuffix /node_modules,$(NODE_FOLDERS)) .bench build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -74,6 +98,16 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/pip
 	$(PIP) -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# Apart from ours: it pins old versions of what we use.
+$(MITM)/.ready: loadtest/mitmproxy.lock | $(BIN)/pip
+	$(PYTHON) -m venv --clear $(MITM)
+	$(MITM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+# Only tests need these; where they cannot be installed, those tests say so.
+$(VENV)/.debian: loadtest/debian.py | $(VENV)/.runtime
+	@$(BIN)/python -m loadtest.debian java=default-jre-headless chromium=chromium && touch $@ || true
 
 # Debian keeps half of the venv module in a package of its own.
 $(BIN)/pip:

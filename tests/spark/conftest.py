@@ -12,20 +12,22 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from protocol.paths import stream_url
+from spark import logsource, source
 from spark.http import Address, Client
 from spark.planning import Partitions
 from spark.reading import read_ranges
 from spark.streams import Streams
 from tests.helpers.gateway import KEY, LocalGateway, make_gateway_config
 from tests.helpers.keys import make_token
-from tests.helpers.origin import LocalOrigin
-from tests.helpers.rawhttp import Connection, Response
+from tests.helpers.origin import LocalOrigin, make_config
 from tests.helpers.require import need
 from tests.helpers.scripted_origin import ScriptedOrigin
+from tests.spark.world import World
+from tests.spark.writer import Writer
 
-JSON = "application/json"
 TEXT = "text/plain"
+KILLS = int(os.environ.get("WEIR_REPORT_KILLS", "2"))
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}  # compiling well would not pay
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -50,46 +52,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Tests provoke errors, and look at them themselves.
     session.sparkContext.setLogLevel("OFF")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    source.register(session)
+    logsource.register(session)
     yield session
     session.stop()
-
-
-class Writer:
-    """Writes streams by their names; everything must succeed."""
-
-    def __init__(self, port: int) -> None:
-        self._connection = Connection(port)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def bucket(self, name: str) -> None:
-        self._ask("PUT", f"/ds/{name}")
-
-    def create(self, name: str, kind: str = JSON) -> None:
-        self._ask("PUT", stream_url(name), kind)
-
-    def append(self, name: str, body: bytes | str, kind: str = JSON) -> str:
-        """The new tail."""
-        data = body.encode() if isinstance(body, str) else body
-        return self._ask("POST", stream_url(name), kind, data).next_offset
-
-    def lay(self, name: str, *bodies: bytes | str, kind: str = JSON) -> list[str]:
-        """A new stream of these appends; the offsets after each."""
-        self.create(name, kind)
-        return [self.append(name, body, kind) for body in bodies]
-
-    def publish(self, name: str, offset: str, body: bytes, kind: str = JSON) -> None:
-        self._ask("PUT", f"{stream_url(name)}/snapshot/{offset}", kind, body)
-
-    def delete(self, name: str) -> None:
-        self._ask("DELETE", stream_url(name))
-
-    def _ask(self, method: str, path: str, kind: str = "", body: bytes = b"") -> Response:
-        headers = {"Content-Type": kind} if kind else {}
-        reply = self._connection.request(method, path, headers, body)
-        assert reply.status < 300, (method, path, reply)
-        return reply
 
 
 @pytest.fixture
@@ -97,6 +63,17 @@ def writer(origin: LocalOrigin) -> Iterator[Writer]:
     writer = Writer(origin.port)
     yield writer
     writer.close()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """It grows once more than runs are killed."""
+    folder = tmp_path_factory.mktemp("world")
+    origin = LocalOrigin(make_config(folder / "data"))
+    origin.start()
+    yield World(folder, origin.port, steps=KILLS + 1, lines=1000 * (KILLS + 1))
+    origin.stop()
+    assert origin.errors.found == []
 
 
 @pytest.fixture
