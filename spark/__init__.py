@@ -27,6 +27,7 @@ joined     traffic beside state
 The run:
 
 run        new lines to tables, tables to a report; statestep brings state up to date
+intake     the lines of one batch into files, each request once
 tables     a folder of tables, changed only as a whole
 session    one session for a run; progress tells its operator
 report     numbers to one HTML page

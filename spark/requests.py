@@ -3,10 +3,14 @@
 Fields that this version does not know are ignored, missing ones get the default of `AccessRecord`.
 Spark's JSON reader stops behind the first value of a line and says nothing about the rest, so every
 line is read as a member of an object whose last member must come out too.
+
+Both kinds have the columns of a request, so that one pass writes both: where `is_good` is false,
+`error` is the reason and `user_agent` the line.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField, StructType
 
 from protocol.accesslog import VERSION
 from spark.schema import FIELDS, LINE, NUMBERS, REQUESTS, Field
@@ -16,6 +20,8 @@ QUARANTINE_CHARACTERS = 4096  # of a line that is kept
 
 EARLIEST_MS = 1_577_836_800_000  # 2020, before there was a gateway
 LATEST_MS = 4_102_444_800_000  # 2100
+
+PARSED = StructType([*REQUESTS.fields, StructField("is_good", BooleanType())])
 
 _CORRUPT = "_corrupt"
 _JSON = {
@@ -28,7 +34,7 @@ _HOUR_OF_NAME = r"-(\d{8})T\d{2}\.jsonl(?:\.gz)?$"
 
 
 def parse(lines: DataFrame) -> DataFrame:
-    """Rows of the log source with every column of a request and `reason`, null for good lines."""
+    """Rows of the log source, good and bad; copies are still among them."""
     seen = lines.withColumn("read", _read_as(LINE.simpleString())).select(
         "file",
         "position",
@@ -38,6 +44,7 @@ def parse(lines: DataFrame) -> DataFrame:
         (F.col("read._corrupt").isNull() & (F.col("read.end") == 1)).alias("is_json"),
     )
     values = [_value(field).alias(field.name) for field in FIELDS]
+    is_good, sample = F.col("reason").isNull(), F.substring("line", 1, QUARANTINE_CHARACTERS)
     return (
         seen.withColumn("reason", F.coalesce(F.col("problem"), _reason()))
         .withColumn("line_id", F.sha2(F.col("line"), 256))
@@ -45,31 +52,60 @@ def parse(lines: DataFrame) -> DataFrame:
         .withColumn(
             "time", F.when(_is_time(F.col("time_ms")), F.timestamp_millis(F.col("time_ms")))
         )
-        .withColumn("date", F.coalesce(F.to_date("time"), date_of_file(F.col("file"))))
+        .withColumns(
+            {
+                "date": F.coalesce(F.to_date("time"), date_of_file(F.col("file"))),
+                "error": F.when(is_good, F.col("error")).otherwise(F.col("reason")),
+                "user_agent": F.when(is_good, F.col("user_agent")).otherwise(sample),
+                "is_good": is_good,
+            }
+        )
+        .select(PARSED.fieldNames())
     )
 
 
 def requests(parsed: DataFrame) -> DataFrame:
-    """The good ones; copies are still among them."""
-    return parsed.where("reason is null").select(REQUESTS.fieldNames())
+    return parsed.where("is_good").select(REQUESTS.fieldNames())
 
 
 def quarantine(parsed: DataFrame) -> DataFrame:
-    return parsed.where("reason is not null").select(
+    return parsed.where("not is_good").select(
         "file",
         "position",
-        "reason",
-        F.substring("line", 1, QUARANTINE_CHARACTERS).alias("line"),
+        F.col("error").alias("reason"),
+        F.col("user_agent").alias("line"),
         date_of_file(F.col("file")).alias("date"),
     )
 
 
-def without_copies(new: DataFrame, earlier: DataFrame) -> DataFrame:
-    """Each line once, and only those that were not there before. Of several copies the one that
-    comes first by file and position is kept, so that the result does not depend on chance."""
-    copies = Window.partitionBy("line_id").orderBy("file", "position")
-    unseen = new.join(earlier.select("line_id"), "line_id", "left_anti")
-    return unseen.withColumn("copy", F.row_number().over(copies)).where("copy = 1").drop("copy")
+def seen_twice(new: DataFrame, earlier: DataFrame) -> DataFrame:
+    """Hashes of lines that have copies, and perhaps of a few others. Numbers, and nothing beside
+    them: this is asked of every line."""
+    both = new.select(_hash().alias("hash")).unionAll(earlier.select(_hash().alias("hash")))
+    return both.groupBy("hash").count().where("count > 1").select("hash")
+
+
+def copies(new: DataFrame, earlier: DataFrame, twice: DataFrame) -> DataFrame:
+    """All but the first of the same lines, by file and position, so that the result does not depend
+    on chance; all of those that were there before. `part` tells where they lie."""
+    place = ("line_id", "date", "part", "file", "position")
+    old = earlier.select("line_id", "date", F.lit("").alias("part"), "file", "position")
+    both = (
+        new.select(*place, F.lit(1).alias("age"))
+        .unionByName(old.withColumn("age", F.lit(0)))
+        .withColumn("hash", _hash())
+        .join(twice, "hash", "left_semi")
+    )
+    same = Window.partitionBy("line_id").orderBy("age", "file", "position")
+    return (
+        both.withColumn("copy", F.row_number().over(same))
+        .where("copy > 1 and age = 1")
+        .select(*place[1:])
+    )
+
+
+def _hash() -> Column:
+    return F.xxhash64("line_id")
 
 
 def date_of_file(file: Column) -> Column:

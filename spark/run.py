@@ -8,26 +8,32 @@ killed anywhere: the batch that Spark brings again is in the tables already or n
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from threading import Event, Lock
+from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from spark import logsource, requests, traffic
 from spark.http import Address, SourceError
+from spark.intake import LOG_FILES, Intake
 from spark.progress import Progress
 from spark.report import render
 from spark.schema import REQUESTS
+from spark.session import tuned
 from spark.statestep import Origin, update_state
 from spark.summary import Summary
 from spark.tables import Change, Tables
 
-LOG_FILES = (
-    "file string, lines bigint, requests bigint, duplicates bigint, quarantined bigint, date date"
-)
-WATCH_SECS = 10
+TRIES = 3
+STOP_SECS = 1  # until it is noticed that a run is to end
 
 # Tables by date: from requests, and from a table that was made before them.
 FROM_REQUESTS = {
@@ -56,6 +62,7 @@ class Options:
     streams: tuple[str, ...] = ()  # of the origin, beside those of the log
     buckets: tuple[str, ...] = ()
     watch: bool = False
+    watch_secs: float = 10  # between two looks
     batch_bytes: int = logsource.MAX_BATCH_BYTES
 
 
@@ -69,26 +76,34 @@ class Context:
     progress: Progress
 
 
-def run(session: SparkSession, options: Options, progress: Progress) -> None:
-    """Raises InUse; with `watch` it ends when it is interrupted."""
+def run(
+    session: SparkSession, options: Options, progress: Progress, stop: Event | None = None
+) -> None:
+    """Raises InUse. Ends between two steps when `stop` is set; `watch` ends in no other way."""
+    stop = stop or Event()
     tables = Tables(options.out)
     tables.open()
     try:
         context = Context(session, options, tables, progress)
+        _try_again(lambda: _read_logs(context, stop))
+        if not stop.is_set():
+            finish(context)
         if options.watch:
-            finish(context)  # new lines may be long in coming
-        _read_logs(context)
-        finish(context)
+            _try_again(lambda: _watch(context, stop))
     finally:
         tables.close()
 
 
 def finish(context: Context) -> None:
     """Everything that follows from requests: aggregates, state, their join, the report."""
-    state = context.tables.state
+    tables, state = context.tables, context.tables.state
     if not state.is_refreshed or state.generation == 0:
-        refresh(context)
-    make_report(context, make_state(context))
+        days = (f"requests/date={date}" for date in state.stale)
+        with tuned(context.session, tables.size_bytes(*days, "log_files", "log_runs")):
+            refresh(context)
+    notes = make_state(context)
+    with tuned(context.session, tables.size_bytes(*FROM_REQUESTS, "traffic_and_state")):
+        make_report(context, notes)
 
 
 def make_state(context: Context) -> list[str]:
@@ -101,10 +116,12 @@ def make_state(context: Context) -> list[str]:
     origin = Origin(Address(options.origin, options.token), options.streams, options.buckets)
     usage = context.tables.read(context.session, "usage", schema_of(context.session, "usage"))
     try:
-        update_state(context.session, context.tables, origin, usage, context.progress.done)
+        done = update_state(context.session, context.tables, origin, usage)
     except SourceError as error:
         context.progress.done(f"state: not read: {error}")
         return [f"The state is that of an earlier run: {error}."]
+    if done:
+        context.progress.done(f"state: {done}")
     return []
 
 
@@ -112,8 +129,8 @@ def make_report(context: Context, notes: list[str]) -> None:
     """report.html, in place of the one before; not when it would be the same."""
     options, tables = context.options, context.tables
     made_of = tables.checkpoint.with_name("report-of")
-    generation = str(tables.state.generation)
-    if not notes and made_of.exists() and made_of.read_text() == generation:
+    sources = "\n".join([str(tables.state.generation), *notes])
+    if made_of.exists() and made_of.read_text() == sources:
         return
     started = time.monotonic()
     context.progress.doing("report")
@@ -123,11 +140,45 @@ def make_report(context: Context, notes: list[str]) -> None:
     unfinished = options.out / "report.html.new"
     unfinished.write_text(page, encoding="utf-8")
     unfinished.rename(options.out / "report.html")
-    made_of.write_text("" if notes else generation)
+    made_of.write_text(sources)
     context.progress.done(f"report: in {time.monotonic() - started:.1f} s")
 
 
-def _read_logs(context: Context) -> None:
+def _try_again(step: Callable[[], None]) -> None:
+    """On a busy machine Python may need longer to start than Spark waits for it."""
+    for tries_left in reversed(range(TRIES)):
+        try:
+            return step()
+        except StreamingQueryException as error:
+            if not tries_left or "failed to connect back" not in str(error):
+                raise
+
+
+def _read_logs(context: Context, stop: Event) -> None:
+    """All lines that there are now."""
+    query = _start_query(context, Lock(), availableNow=True)
+    while not query.awaitTermination(STOP_SECS):
+        if stop.is_set():
+            query.stop()
+
+
+def _watch(context: Context, stop: Event) -> None:
+    """Lines come by a query that does not end. What follows from them is made between its batches,
+    and so is the state of streams, which may grow without any line."""
+    turn, seconds = Lock(), context.options.watch_secs
+    query = _start_query(context, turn, processingTime=f"{seconds} seconds")
+    try:
+        while query.isActive and not stop.wait(seconds):
+            with turn:
+                finish(context)
+    finally:
+        query.stop()
+        turn.acquire()  # a batch that was under way has ended
+    query.awaitTermination()  # raises if it has failed
+
+
+def _start_query(context: Context, turn: Lock, **trigger: Any) -> StreamingQuery:
+    """`turn` is held while the tables are changed."""
     options = context.options
     lines = (
         context.session.readStream.format(logsource.FORMAT)
@@ -137,24 +188,15 @@ def _read_logs(context: Context) -> None:
     )
 
     def on_batch(batch: DataFrame, number: int) -> None:
-        apply_batch(context, batch, number)
-        if options.watch:
-            finish(context)
+        with turn:
+            apply_batch(context, batch, number)
 
-    writer = lines.writeStream.foreachBatch(on_batch).option(
-        "checkpointLocation", str(context.tables.checkpoint)
+    return (
+        lines.writeStream.foreachBatch(on_batch)
+        .option("checkpointLocation", str(context.tables.checkpoint))
+        .trigger(**trigger)
+        .start()
     )
-    trigger = (
-        writer.trigger(processingTime=f"{WATCH_SECS} seconds")
-        if options.watch
-        else writer.trigger(availableNow=True)
-    )
-    query = trigger.start()
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        context.progress.doing("stopping")
-        query.stop()
 
 
 def apply_batch(context: Context, lines: DataFrame, number: int) -> None:
@@ -166,36 +208,18 @@ def apply_batch(context: Context, lines: DataFrame, number: int) -> None:
         return
     context.progress.doing(f"batch {number}: reading lines")
     change = tables.begin()
-    parsed = _parse_once(session, lines, change)
-    seen = parsed.agg(
-        F.count(F.lit(1)).alias("lines"),
-        F.countDistinct("file").alias("files"),
-        F.min(F.when(F.col("reason").isNull(), F.col("time_ms"))).alias("first_ms"),
-        F.max(F.when(F.col("reason").isNull(), F.col("time_ms"))).alias("last_ms"),
-    ).first()
-    assert seen is not None
-    if seen["lines"] == 0:
+    intake = Intake(session, tables, change)
+    seen = intake.read(lines)
+    if not seen.lines:
         return
-    # A copy has the time of its original, so only requests of that time can have been there before.
-    context.progress.doing(f"batch {number}: {seen['lines']:,} lines, looking for copies")
-    same_time = F.col("time_ms").between(seen["first_ms"], seen["last_ms"])
-    earlier = tables.read(session, "requests", REQUESTS).where(same_time)
-    name = f"change-{state.generation + 1:08d}"
-    change.add("requests", requests.without_copies(requests.requests(parsed), earlier), name)
-    added = change.read(session, "requests", REQUESTS)
-    bad = requests.quarantine(parsed).join(
-        tables.read(session, "quarantine", requests.QUARANTINE),
-        ["file", "position", "reason"],
-        "left_anti",
-    )
-    change.add("quarantine", bad, name)
-    change.add("log_files", _count_files(parsed, added), name)
+    context.progress.doing(f"batch {number}: {seen.lines:,} lines, looking for copies")
+    intake.add(seen)
     stale = sorted({*state.stale, *change.dates("requests")})
     tables.commit(
         change, replace(state, query=query, batch=number, stale=stale, is_refreshed=False)
     )
     context.progress.done(
-        f"batch {number}: {seen['lines']:,} lines of {seen['files']:,} files "
+        f"batch {number}: {seen.lines:,} lines of {len(seen.files):,} files "
         f"in {time.monotonic() - started:.1f} s"
     )
 
@@ -225,7 +249,7 @@ def refresh(context: Context) -> None:
     change.replace_all("log_quality", traffic.log_quality(runs, files))
     bad = tables.read(session, "quarantine", requests.QUARANTINE)
     change.replace_all("quarantine_reasons", traffic.quarantine_reasons(bad))
-    tables.commit(change, replace(state, stale=[], is_refreshed=True))
+    tables.commit(change, replace(state, stale=[], is_refreshed=True, is_joined=False))
     context.progress.done(f"tables: {len(dates)} days in {time.monotonic() - started:.1f} s")
 
 
@@ -234,6 +258,7 @@ def _made(context: Context, change: Change, table: str) -> DataFrame:
     return change.read(context.session, table, schema_of(context.session, table))
 
 
+@lru_cache
 def schema_of(session: SparkSession, table: str) -> StructType:
     """Of an aggregate, `date` being the last column as in its files."""
     none = session.createDataFrame([], REQUESTS)
@@ -243,31 +268,6 @@ def schema_of(session: SparkSession, table: str) -> StructType:
         source, derive = FROM_TABLES[table]
         made = derive(FROM_REQUESTS[source](none))
     return made.select(*(name for name in made.columns if name != "date"), "date").schema
-
-
-def _parse_once(session: SparkSession, lines: DataFrame, change: Change) -> DataFrame:
-    """Parsed lines by way of a file: they are needed thrice, and memory must not hold them."""
-    parsed = requests.parse(lines)
-    schema = parsed.schema
-    path = str(change.scratch / "parsed")
-    kept = F.when(F.col("reason").isNotNull(), F.col("line"))
-    parsed.withColumn("line", kept).write.parquet(path)
-    return session.read.schema(schema).parquet(path)
-
-
-def _count_files(parsed: DataFrame, added: DataFrame) -> DataFrame:
-    counts = parsed.groupBy("file").agg(
-        F.count(F.lit(1)).alias("lines"), F.count("reason").alias("quarantined")
-    )
-    kept = added.groupBy("file").agg(F.count(F.lit(1)).alias("requests"))
-    duplicates = F.col("lines") - F.col("quarantined") - F.col("requests")
-    return (
-        counts.join(kept, "file", "left")
-        .withColumn("requests", F.coalesce("requests", F.lit(0)))
-        .withColumn("duplicates", duplicates)
-        .withColumn("date", requests.date_of_file(F.col("file")))
-        .select("file", "lines", "requests", "duplicates", "quarantined", "date")
-    )
 
 
 def _query_id(checkpoint: Path) -> str:

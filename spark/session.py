@@ -6,6 +6,8 @@ Sums of what lines claim are bounded by `spark.schema`, so ANSI arithmetic never
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +21,7 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",  # small ones are joined, see adaptive execution
     "spark.sql.files.maxPartitionBytes": "64m",
+    "spark.sql.maxConcurrentOutputFileWriters": "16",  # else rows are sorted by date first
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.minBatchesToRetain": "10",
@@ -26,6 +29,32 @@ SETTINGS = {
     # What a batch reads is dropped as soon as it is written: nothing is worth keeping in memory.
     "spark.cleaner.periodicGC.interval": "5min",
 }
+
+
+# For little input: to compile plans and to adapt them takes longer than it saves.
+LITTLE_BYTES = 8 * 1024 * 1024
+LITTLE = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@contextmanager
+def tuned(session: SparkSession, size_bytes: float) -> Iterator[None]:
+    """What is done meanwhile is done in the way that suits so much input."""
+    if size_bytes > LITTLE_BYTES:
+        yield
+        return
+    before = {key: session.conf.get(key) for key in LITTLE}
+    try:
+        for key, value in LITTLE.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            session.conf.set(key, str(old))
 
 
 def start(master: str, settings: dict[str, str] | None = None) -> SparkSession:

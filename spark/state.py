@@ -30,6 +30,7 @@ KNOWN = "stream string, last_time timestamp, is_over boolean"
 _ENTITY = ("stream", "type", "key")
 _COLUMNS = [field.split()[0] for field in CURRENT.split(", ")]
 _COUNTS = ("inserts", "updates", "deletes", "growth")
+_HAS_MOVED = "inserts + updates + deletes > 0 or growth != 0"
 _BEFORE_ALL = -(2**31)  # the position of a snapshot's beginning
 _ENDED = -2  # the epoch of streams that are no more: no other follows it
 _SALTS = 64
@@ -89,7 +90,8 @@ def moves(before: DataFrame, judged: DataFrame, known: DataFrame) -> DataFrame:
 def add_moves(before: DataFrame, new: DataFrame, *keys: str) -> DataFrame:
     """Tables of moves are sums, so what is new is added to what is there."""
     both = before.select(*keys, *_COUNTS).unionByName(new.select(*keys, *_COUNTS))
-    return both.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in _COUNTS))
+    sums = both.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in _COUNTS))
+    return sums.where(_HAS_MOVED)
 
 
 def counts(current: DataFrame, churn: DataFrame) -> DataFrame:
@@ -223,8 +225,4 @@ def _drops(counted: DataFrame, known: DataFrame) -> DataFrame:
 def _by_minute(counted: DataFrame) -> DataFrame:
     minute = F.date_trunc("minute", "time").alias("minute")
     sums = (F.sum(name).alias(name) for name in _COUNTS)
-    return (
-        counted.groupBy("stream", "type", minute)
-        .agg(*sums)
-        .where("inserts + updates + deletes > 0 or growth != 0")
-    )
+    return counted.groupBy("stream", "type", minute).agg(*sums).where(_HAS_MOVED)

@@ -6,9 +6,11 @@ buckets and of those that are asked for, and those that are named.
 """
 
 import json
-from collections.abc import Callable, Iterable
+import math
+import re
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 from pyspark.errors import PySparkException
@@ -22,6 +24,8 @@ from protocol.offsets import START
 from spark import messages, state
 from spark.http import Address, Client, SourceError
 from spark.joined import traffic_and_state
+from spark.ranges import span
+from spark.session import tuned
 from spark.source import COLUMNS, FORMAT
 from spark.streams import Streams, incarnation_of, precedes, stream_path
 from spark.tables import Change, Tables
@@ -44,9 +48,8 @@ READ, GONE, NOT_JSON, REFUSED = "read", "gone", "not-json", "refused"
 MAX_CONNECTIONS = 8
 TRIES = 3  # a snapshot that is published meanwhile can make a plan void
 
+_SOURCE_ERROR = re.compile(r"\b(?:SourceError|DataLoss): (.+)")
 _SUMS = ("messages", "changes", "resets", "snapshots", "quarantined")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +83,26 @@ class Stream:
         return self.status == READ and precedes(self.offset, self.tail)
 
 
-def update_state(
-    session: SparkSession, tables: Tables, origin: Origin, usage: DataFrame, say: Say
-) -> None:
-    """One change of the tables; `usage` is the table of that name."""
+def update_state(session: SparkSession, tables: Tables, origin: Origin, usage: DataFrame) -> str:
+    """One change of the tables, if there is any; says what was done. `usage` is the table of that
+    name."""
     known = {row.name: row for row in _known(tables.read(session, "state_streams", STREAMS))}
     found = find_streams(origin, known, _names(usage))
     news = [stream for stream in found if stream.has_news]
+    is_same = not news and {each.kept for each in found} == {each.kept for each in known.values()}
+    if is_same and tables.state.is_joined:
+        return ""
+    size = sum(span(each.offset, each.tail) or math.inf for each in news)
     change = tables.begin()
-    if news or {each.kept for each in found} != {each.kept for each in known.values()}:
-        _apply(session, tables, change, origin, found)
-    schema = state.counts(
-        session.createDataFrame([], state.CURRENT), session.createDataFrame([], CHURN)
-    ).schema
-    counts = _latest(session, tables, change, "state_counts", schema)
-    change.replace_all("traffic_and_state", traffic_and_state(usage, counts))
-    tables.commit(change, tables.state)
+    with tuned(session, size + tables.size_bytes("state", "state_churn", "usage")):
+        if not is_same:
+            _apply(session, tables, change, origin, found)
+        counts = _latest(session, tables, change, "state_counts", _schema_of_counts(session))
+        change.replace_all("traffic_and_state", traffic_and_state(usage, counts))
+    tables.commit(change, replace(tables.state, is_joined=True))
     statuses = [stream.status for stream in found]
     parts = [f"{statuses.count(each)} {each}" for each in (NOT_JSON, GONE, REFUSED)]
-    say(f"state: {len(news)} of {len(found)} streams have news ({', '.join(parts)})")
+    return f"{len(news)} of {len(found)} streams have news ({', '.join(parts)})"
 
 
 # -- which streams ---------------------------------------------------------------------------------
@@ -248,10 +252,16 @@ def _read(session: SparkSession, change: Change, address: Address, news: list[St
     for tries_left in reversed(range(TRIES)):
         try:
             return _keep(session, change, "judged", messages.judge(rows))
-        except PySparkException:
+        except PySparkException as error:
             if not tries_left:
-                raise
+                raise _as_source_error(error) from error
     raise AssertionError("unreachable")
+
+
+def _as_source_error(error: PySparkException) -> Exception:
+    """What a task could not read, in its own words; anything else is a mistake of ours."""
+    said = _SOURCE_ERROR.search(error.getMessage() or "")
+    return SourceError(said[1]) if said else error
 
 
 def _progress(
@@ -293,6 +303,11 @@ def _progress(
             "last_time",
         )
     )
+
+
+def _schema_of_counts(session: SparkSession) -> StructType:
+    current, churn = (session.createDataFrame([], rows) for rows in (state.CURRENT, CHURN))
+    return state.counts(current, churn).schema
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ at. Requests that wait by design (long-polls, event streams) are in no percentil
 """
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -36,6 +37,9 @@ from spark.tables import Tables
 
 LARGEST = 100  # streams, subjects and pairs that are shown
 WAITING = ("long-poll", "sse")
+TRAFFIC_MOMENTS = ("requests_saved", "bytes_sent", "bytes_saved", "errors", "token_failures")
+TRAFFIC_TOTALS = (*TRAFFIC_MOMENTS, "requests", "bytes_received")
+TRAFFIC = (*TRAFFIC_TOTALS, "upstream_requests")
 
 Bins = Mapping[int, int]  # requests by microseconds
 
@@ -48,16 +52,19 @@ class Summary:
         self._schemas = schemas
 
     def make(self, logs: str, origin: str, notes: Iterable[str] = ()) -> ReportData:
-        totals = self._totals()
-        step_ms = choose_step(totals.first_ms, totals.last_ms)
+        seen = self._seen()
+        step_ms = choose_step(seen["first_ms"] or 0, seen["last_ms"] or 0)
+        slots = self._slots(step_ms)
+        bins = self._bins(self._quick().withColumn("slot", _slot("minute", step_ms)), "slot")
+        workers = self._workers()
         return ReportData(
             made_ms=int(time.time() * 1000),
             logs=logs,
             origin=origin,
             notes=tuple(notes),
-            totals=totals,
+            totals=_totals(seen, slots, bins, workers),
             step_ms=step_ms,
-            moments=self._moments(step_ms),
+            moments=_moments(slots, bins),
             modes=self._modes(),
             streams=self._streams(),
             subjects=self._subjects(),
@@ -66,16 +73,14 @@ class Summary:
             state=self._state() if origin else None,
             pairs=self._pairs(),
             paired=self._count_pairs(),
-            quality=self._quality(),
+            quality=self._quality(workers),
         )
 
     # -- traffic -------------------------------------------------------------------------------
 
-    def _totals(self) -> Totals:
-        traffic, usage = self._table("traffic_by_minute"), self._table("usage")
-        whole = _first(traffic.agg(*_traffic_sums()))
-        seen = _first(
-            usage.agg(
+    def _seen(self) -> Row:
+        return _first(
+            self._table("usage").agg(
                 F.count_distinct(F.when(F.col("stream") != "", F.col("stream"))).alias("streams"),
                 F.count_distinct(F.when(F.col("subject") != "", F.col("subject"))).alias(
                     "subjects"
@@ -84,74 +89,35 @@ class Summary:
                 F.unix_millis(F.max("last_seen")).alias("last_ms"),
             )
         )
-        workers = self._table("log_runs").select("gateway", "worker").distinct().collect()
-        verdicts = traffic.groupBy("verdict").agg(F.sum("requests").alias("requests")).collect()
-        bins = self._bins(self._quick(), [])
-        return Totals(
-            requests=whole["requests"],
-            verdicts={row["verdict"]: row["requests"] for row in verdicts},
-            origin_requests=whole["upstream_requests"],
-            origin_reads=whole["origin_reads"],
-            requests_saved=whole["requests_saved"],
-            bytes_received=whole["bytes_received"],
-            bytes_sent=whole["bytes_sent"],
-            bytes_saved=whole["bytes_saved"],
-            latency=percentiles(bins.get((), {})),
-            errors=whole["errors"],
-            token_failures=whole["token_failures"],
-            streams=seen["streams"],
-            subjects=seen["subjects"],
-            first_ms=seen["first_ms"] or 0,
-            last_ms=seen["last_ms"] or 0,
-            gateways=sorted({row["gateway"] for row in workers}),
-            workers=len(workers),
-        )
 
-    def _moments(self, step_ms: int) -> list[Moment]:
-        slot = _slot("minute", step_ms)
-        traffic = self._table("traffic_by_minute").withColumn("slot", slot)
-        rows = traffic.groupBy("slot").agg(*_traffic_sums()).orderBy("slot").collect()
-        verdicts: dict[int, dict[str, int]] = defaultdict(dict)
-        for row in traffic.groupBy("slot", "verdict").agg(F.sum("requests").alias("n")).collect():
-            verdicts[row["slot"]][row["verdict"]] = row["n"]
-        bins = self._bins(self._quick().withColumn("slot", slot), ["slot"])
-        return [
-            Moment(
-                at_ms=row["slot"],
-                verdicts=verdicts[row["slot"]],
-                origin_reads=row["origin_reads"],
-                requests_saved=row["requests_saved"],
-                bytes_sent=row["bytes_sent"],
-                bytes_saved=row["bytes_saved"],
-                errors=row["errors"],
-                token_failures=row["token_failures"],
-                latency=percentiles(bins.get((row["slot"],), {})),
-            )
-            for row in rows
-        ]
+    def _slots(self, step_ms: int) -> list[Row]:
+        """Traffic by step and verdict: few rows, from which everything else is added up."""
+        traffic = self._table("traffic_by_minute").withColumn("slot", _slot("minute", step_ms))
+        sums = (F.sum(name).alias(name) for name in TRAFFIC)
+        return traffic.groupBy("slot", "verdict").agg(*sums).collect()
 
     def _modes(self) -> list[ModeTimes]:
-        table = self._table("latency_by_minute")
-        bins = self._bins(table, ["mode"])
-        sums = table.groupBy("mode").agg(
-            *(F.sum(name).alias(name) for name in ("requests", "duration_us")),
-            *(F.sum(name).alias(name) for name in ("wait_us", "upstream_us")),
-        )
+        names = ("requests", "duration_us", "wait_us", "upstream_us")
+        table = self._table("latency_by_minute").groupBy("mode", "bin_us")
+        by_mode: dict[str, list[Row]] = defaultdict(list)
+        for row in table.agg(*(F.sum(name).alias(name) for name in names)).collect():
+            by_mode[row["mode"]].append(row)
         found = []
-        for row in sums.orderBy(F.desc("requests"), "mode").collect():
-            latency = percentiles(bins[(row["mode"],)])
+        for mode, rows in by_mode.items():
+            latency = percentiles({row["bin_us"]: row["requests"] for row in rows})
             assert latency is not None
+            requests, duration, wait, upstream = (sum(row[name] for row in rows) for name in names)
             found.append(
                 ModeTimes(
-                    mode=row["mode"],
-                    requests=row["requests"],
+                    mode=mode,
+                    requests=requests,
                     latency=latency,
-                    duration_ms=row["duration_us"] / 1000,
-                    wait_ms=row["wait_us"] / 1000,
-                    upstream_ms=row["upstream_us"] / 1000,
+                    duration_ms=duration / 1000,
+                    wait_ms=wait / 1000,
+                    upstream_ms=upstream / 1000,
                 )
             )
-        return found
+        return sorted(found, key=lambda mode: (-mode.requests, mode.mode))
 
     def _streams(self) -> list[StreamTraffic]:
         names = ("requests", "reads", "hits", "stale", "hub", "collapsed", "upstream_requests")
@@ -164,7 +130,7 @@ class Summary:
         )
         shown = [row["stream"] for row in rows]
         quick = self._table("latency").where(~F.col("mode").isin(*WAITING))
-        bins = self._bins(quick.where(F.col("stream").isin(shown)), ["stream"]) if shown else {}
+        bins = self._bins(quick.where(F.col("stream").isin(shown)), "stream") if shown else {}
         return [
             StreamTraffic(
                 stream=row["stream"],
@@ -177,7 +143,7 @@ class Summary:
                 bytes_sent=row["bytes_sent"],
                 bytes_saved=row["bytes_saved"],
                 readers=row["readers"],
-                latency=percentiles(bins.get((row["stream"],), {})),
+                latency=percentiles(bins.get(row["stream"], {})),
             )
             for row in rows
         ]
@@ -217,17 +183,17 @@ class Summary:
         bar = F.lit(0)
         for border in SESSION_BORDERS_MS:
             bar = bar + (F.col("ms") >= border).cast("int")
-        bars = {
-            row["bar"]: row["count"] for row in table.groupBy(bar.alias("bar")).count().collect()
-        }
-        endings = table.groupBy("ended").count().collect()
+        lengths, endings = [0] * (len(SESSION_BORDERS_MS) + 1), Counter[str]()
+        for row in table.groupBy(bar.alias("bar"), "ended").count().collect():
+            lengths[row["bar"]] += row["count"]
+            endings[row["ended"]] += row["count"]
         return Sessions(
             sessions=whole["sessions"],
             bytes_sent=whole["bytes_sent"],
             median_ms=whole["median"],
             longest_ms=whole["longest"],
-            lengths=[bars.get(number, 0) for number in range(len(SESSION_BORDERS_MS) + 1)],
-            endings={row["ended"]: row["count"] for row in endings},
+            lengths=lengths,
+            endings=endings,
         )
 
     def _failures(self) -> list[Failure]:
@@ -236,7 +202,7 @@ class Summary:
             .groupBy("error", "status", "mode")
             .agg(
                 F.sum("requests").alias("requests"),
-                F.max("streams").alias("streams"),
+                F.max("streams").alias("most_streams"),
                 F.unix_millis(F.max("last_seen")).alias("last_ms"),
             )
             .orderBy(F.desc("requests"), "status", "error", "mode")
@@ -267,7 +233,7 @@ class Summary:
             streams=read["streams"],
             messages=read["messages"],
             quarantined={row["reason"]: row["count"] for row in reasons},
-            types=[TypeState(**row.asDict()) for row in types.orderBy("type").collect()],
+            types=[TypeState(**row.asDict()) for row in sorted(types.collect(), key=_type_of)],
             step_ms=step_ms,
             moments=moments,
         )
@@ -290,7 +256,6 @@ class Summary:
         rows = (
             dated.groupBy(_slot("minute", step_ms).alias("slot"), "type")
             .agg(*(F.sum(name).alias(name) for name in names))
-            .orderBy("slot", "type")
             .collect()
         )
         entities: dict[str, int] = {}
@@ -317,15 +282,14 @@ class Summary:
         whole = table.select(
             "stream", *(F.coalesce(name, F.lit(0)).alias(name) for name in numbers)
         )
-        found: dict[str, Pair] = {}
-        for chosen, order in (
-            (whole, "reads"),
-            (whole, "entities"),
-            (whole.where("reads = 0"), "entities"),
-        ):
-            for row in chosen.orderBy(F.desc(order), "stream").limit(LARGEST).collect():
-                found[row["stream"]] = Pair(**row.asDict())
-        return sorted(found.values(), key=lambda pair: (-pair.reads, -pair.entities, pair.stream))
+        orders = (whole, "reads"), (whole, "entities"), (whole.where("reads = 0"), "entities")
+        largest = [rows.orderBy(F.desc(order), "stream").limit(LARGEST) for rows, order in orders]
+        found = {
+            row["stream"]: row
+            for row in reduce(lambda one, other: one.unionByName(other), largest).collect()
+        }
+        pairs = (Pair(**row.asDict()) for row in found.values())
+        return sorted(pairs, key=lambda pair: (-pair.reads, -pair.entities, pair.stream))
 
     def _count_pairs(self) -> int:
         table = self._stored("traffic_and_state")
@@ -333,14 +297,18 @@ class Summary:
 
     # -- quality -------------------------------------------------------------------------------
 
-    def _quality(self) -> Quality:
-        logs, reasons = self._stored("log_quality"), self._stored("quarantine_reasons")
-        assert logs is not None and reasons is not None
-        rows = logs.orderBy("gateway", "worker").collect()
+    def _workers(self) -> list[Row]:
+        logs = self._stored("log_quality")
+        assert logs is not None
+        return sorted(logs.collect(), key=lambda row: (row["gateway"], row["worker"] or 0))
+
+    def _quality(self, workers: list[Row]) -> Quality:
+        reasons = self._stored("quarantine_reasons")
+        assert reasons is not None
         return Quality(
-            files=sum(row["files"] for row in rows),
-            lines=sum(row["lines"] for row in rows),
-            duplicates=sum(row["duplicates"] for row in rows),
+            files=sum(row["files"] for row in workers),
+            lines=sum(row["lines"] for row in workers),
+            duplicates=sum(row["duplicates"] for row in workers),
             quarantined={row["reason"]: row["lines"] for row in reasons.collect()},
             gaps=[
                 Gap(
@@ -349,7 +317,7 @@ class Summary:
                     lines=row["requests"],
                     missing=row["missing"],
                 )
-                for row in rows
+                for row in workers
                 if row["worker"] is not None
             ],
         )
@@ -372,12 +340,63 @@ class Summary:
         grouped = table.groupBy(key).agg(*sums)
         return grouped.orderBy(F.desc("requests"), key).limit(LARGEST).collect()
 
-    def _bins(self, table: DataFrame, keys: list[str]) -> dict[tuple[Any, ...], Bins]:
-        rows = table.groupBy(*keys, "bin_us").agg(F.sum("requests").alias("requests")).collect()
-        found: dict[tuple[Any, ...], dict[int, int]] = defaultdict(dict)
+    def _bins(self, table: DataFrame, key: str) -> dict[Any, Bins]:
+        rows = table.groupBy(key, "bin_us").agg(F.sum("requests").alias("requests")).collect()
+        found: dict[Any, dict[int, int]] = defaultdict(dict)
         for row in rows:
-            found[tuple(row[key] for key in keys)][row["bin_us"]] = row["requests"]
+            found[row[key]][row["bin_us"]] = row["requests"]
         return dict(found)
+
+
+def _totals(seen: Row, slots: list[Row], bins: Mapping[Any, Bins], workers: list[Row]) -> Totals:
+    wrote = [row for row in workers if row["requests"]]
+    all_bins = Counter[int]()
+    for some in bins.values():
+        all_bins.update(some)
+    return Totals(
+        **_added(slots, *TRAFFIC_TOTALS),
+        verdicts=_verdicts(slots),
+        origin_requests=sum(row["upstream_requests"] for row in slots),
+        origin_reads=_origin_reads(slots),
+        latency=percentiles(all_bins),
+        streams=seen["streams"],
+        subjects=seen["subjects"],
+        first_ms=seen["first_ms"] or 0,
+        last_ms=seen["last_ms"] or 0,
+        gateways=sorted({row["gateway"] for row in wrote}),
+        workers=len(wrote),
+    )
+
+
+def _moments(slots: list[Row], bins: Mapping[Any, Bins]) -> list[Moment]:
+    by_slot: dict[int, list[Row]] = defaultdict(list)
+    for row in slots:
+        by_slot[row["slot"]].append(row)
+    return [
+        Moment(
+            **_added(rows, *TRAFFIC_MOMENTS),
+            at_ms=at_ms,
+            verdicts=_verdicts(rows),
+            origin_reads=_origin_reads(rows),
+            latency=percentiles(bins.get(at_ms, {})),
+        )
+        for at_ms, rows in sorted(by_slot.items())
+    ]
+
+
+def _added(rows: list[Row], *names: str) -> dict[str, Any]:
+    return {name: sum(row[name] for row in rows) for name in names}
+
+
+def _verdicts(rows: list[Row]) -> dict[str, int]:
+    found = Counter[str]()
+    for row in rows:
+        found[row["verdict"]] += row["requests"]
+    return dict(found)
+
+
+def _origin_reads(rows: list[Row]) -> int:
+    return sum(row["upstream_requests"] for row in rows if row["verdict"] in READ_VERDICTS)
 
 
 def percentiles(bins: Bins) -> Percentiles | None:
@@ -398,18 +417,12 @@ def _percentile(bins: Bins, share: int) -> float:
     raise AssertionError("the last bin reaches everything")
 
 
-def _traffic_sums() -> list[Column]:
-    names = ("requests", "upstream_requests", "requests_saved", "bytes_sent", "bytes_received")
-    is_read = F.col("verdict").isin(*READ_VERDICTS)
-    reads = F.sum(F.when(is_read, F.col("upstream_requests")).otherwise(0))
-    return [
-        *(_sum(name) for name in (*names, "bytes_saved", "errors", "token_failures")),
-        F.coalesce(reads, F.lit(0)).alias("origin_reads"),
-    ]
-
-
 def _sum(name: str) -> Column:
     return F.coalesce(F.sum(name), F.lit(0)).alias(name)
+
+
+def _type_of(row: Row) -> Any:
+    return row["type"]
 
 
 def _slot(column: str, step_ms: int) -> Column:

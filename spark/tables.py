@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -37,6 +38,7 @@ class State:
     batch: int = -1  # the last one that is in the tables
     stale: list[str] = field(default_factory=list)  # dates with requests newer than the aggregates
     is_refreshed: bool = True  # nothing was added after the aggregates were made
+    is_joined: bool = False  # state stands beside the traffic of these aggregates
 
 
 class Tables:
@@ -78,6 +80,11 @@ class Tables:
 
     def path(self, table: str) -> Path:
         return self.current / table
+
+    def size_bytes(self, *folders: str) -> int:
+        """Of files in tables, or in partitions of them."""
+        paths = (path for folder in folders for path in self.path(folder).rglob("*.parquet"))
+        return sum(path.stat().st_size for path in paths)
 
     def read(self, session: SparkSession, table: str, schema: StructType | str) -> DataFrame:
         """The columns are those of `schema`, also while there are no rows."""
@@ -138,6 +145,13 @@ class Change:
         for folder in self._write(table, rows):
             for number, path in enumerate(sorted(folder.glob("*.parquet"))):
                 path.rename(folder / f"{name}-{number:05d}.parquet")
+
+    def adopt(self, table: str, files: Iterable[Path], name: str) -> None:
+        """More rows, in files that were written elsewhere into folders by date."""
+        for number, path in enumerate(files):
+            folder = self.folder / table / path.parent.name
+            folder.mkdir(parents=True, exist_ok=True)
+            path.rename(folder / f"{name}-{number:05d}.parquet")
 
     def replace(self, table: str, rows: DataFrame, dates: list[str]) -> None:
         """All rows of these dates."""

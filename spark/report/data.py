@@ -126,7 +126,7 @@ class Failure:
     status: int
     mode: str
     requests: int
-    streams: int
+    most_streams: int  # on one day
     last_ms: int
 
 

@@ -26,12 +26,16 @@ GLOSSARY = (
     (
         "Hub",
         "a live reader who was served from the one long-poll that the gateway keeps open for a "
-        "stream; that long-poll is nobody's request and not in the log",
+        "stream; what the gateway asks for it counts as asked by the reader who was there first",
     ),
-    ("Collapse factor", "reads, divided by the origin requests made for them"),
-    ("Saved", "reads that caused no origin request of their own, and the bytes sent for them"),
+    ("Collapse factor", "reads, divided by the origin requests made for them, by hubs too"),
+    ("Saved", "reads for which the origin was not asked, and the bytes sent for them"),
     ("Error", "status 500 or above, or verdict error"),
-    ("p50, p95, p99", "half, 95 % and 99 % of the requests took no longer than this"),
+    (
+        "p50, p95, p99",
+        "half, 95 % and 99 % of the requests took no longer than this; cut to two digits, "
+        "so the true time may be up to a tenth longer",
+    ),
 )
 
 

@@ -190,7 +190,7 @@ def _failure_table(title: str, failures: Sequence[Failure]) -> Markup:
         numbers("Status", [f.status for f in ordered], lambda status: f"{status:.0f}"),
         names("Mode", [f.mode for f in ordered]),
         numbers("Requests", [f.requests for f in ordered], count, bars=True),
-        numbers("Streams", [f.streams for f in ordered], count),
+        numbers("Streams a day", [f.most_streams for f in ordered], count),
         numbers("Last (UTC)", [f.last_ms for f in ordered], moment),
     ]
     return data_table(title, "", columns)

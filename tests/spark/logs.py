@@ -6,6 +6,7 @@ What is wrong or missing is known by construction, so that tests can compare.
 import gzip
 import os
 import random
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,7 @@ def record(rng: random.Random, gateway: str, worker: int, seq: int, time_ms: int
         method={"create": "PUT", "append": "POST", "close": "POST", "delete": "DELETE"}.get(
             mode, "GET"
         ),
-        stream="" if mode in MODES[-3:] else f"/v1/stream/s{min(int(rng.expovariate(0.1)), 99)}",
+        stream="" if mode in MODES[-3:] else f"s{min(int(rng.expovariate(0.1)), 99)}",
         mode=mode,
         offset=rng.choice(("-1", "now", "0000000000000000_0000000000000042")),
         status=rng.choice((401, 403, 404, 409, 499, 502, 503)) if failed else 200,
@@ -188,5 +189,7 @@ def _copy(folder: Path, truth: Truth) -> None:
     with gzip.open(third.with_name(third.name + ".gz"), "wb") as file:
         file.write(third.read_bytes())  # a whole copy beside it is not even read
     torn = gzip.compress(data, 1)
-    (late / (first.name + ".gz")).write_bytes(torn[: len(torn) // 2])
+    torn = torn[: len(torn) // 2]
+    (late / (first.name + ".gz")).write_bytes(torn)
+    truth.duplicates += zlib.decompressobj(wbits=31).decompress(torn).count(b"\n")
     truth.quarantined["damaged-gzip"] += 1

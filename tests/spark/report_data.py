@@ -435,7 +435,7 @@ def _failures() -> list[Failure]:
             status=status,
             mode=mode,
             requests=requests,
-            streams=requests // 90 + 1,
+            most_streams=requests // 90 + 1,
             last_ms=FIRST_MS + 16 * HOUR_MS,
         )
         for error, status, mode, requests in rows

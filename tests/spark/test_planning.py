@@ -14,7 +14,8 @@ from spark.reading import DataLoss
 from spark.streams import Head
 from tests.conftest import StartOrigin
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin, SimpleStream
-from tests.spark.conftest import JSON, Door, Writer, messages, read_all
+from tests.spark.conftest import Door, messages, read_all
+from tests.spark.writer import JSON, Writer
 
 AT = format_offset
 Position = dict[str, dict[str, str]]

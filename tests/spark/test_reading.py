@@ -14,7 +14,8 @@ from spark.reading import DataLoss, read_range
 from spark.streams import Streams
 from tests.conftest import StartOrigin
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin
-from tests.spark.conftest import JSON, TEXT, Door, Writer, messages, read_all
+from tests.spark.conftest import TEXT, Door, messages, read_all
+from tests.spark.writer import JSON, Writer
 
 AT = format_offset
 

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from protocol.accesslog import AccessRecord, decode_line, encode_line
 from spark.loglines import COLUMNS
-from spark.requests import parse, quarantine, requests, without_copies
+from spark.requests import copies, parse, quarantine, requests, seen_twice
 from tests.spark.logs import START_MS, WRONG_FIELDS, WRONG_LINES, Truth, other_writers, record
 
 NAME = "access-edge-1-0-20260601T22.jsonl"
@@ -65,9 +66,8 @@ def test_a_copy_counts_once_and_never_again(
 ) -> None:
     lines = [encode_line(each).decode().rstrip("\n") for each in records]
     earlier = requests(parsed(spark, lines[:10]))
-    new = requests(parsed(spark, lines[5:20] + lines[5:20]))
-    found = without_copies(new, earlier).collect()
-    assert sorted(row["request_id"] for row in found) == sorted(
-        each.request_id for each in records[10:20]
-    )
-    assert max(row["position"] for row in found) < 15  # the first of the copies
+    new = requests(parsed(spark, lines[5:20] + lines[5:20])).withColumn("part", F.lit("a"))
+    twice = seen_twice(new, earlier)
+    found = copies(new, earlier, twice).collect()
+    assert sorted(row["position"] for row in found) == [*range(5), *range(15, 30)]
+    assert twice.count() == 15

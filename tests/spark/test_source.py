@@ -18,7 +18,8 @@ from tests.conftest import StartOrigin
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped
 from tests.helpers.server import ROOT
-from tests.spark.conftest import TEXT, Door, Writer
+from tests.spark.conftest import TEXT, Door
+from tests.spark.writer import Writer
 
 AT = format_offset
 PATIENCE_S = 60

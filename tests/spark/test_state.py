@@ -1,8 +1,12 @@
-"""State in Spark: equal to the Python materialiser, however the history is cut into batches."""
+"""State in Spark: equal to the Python materialiser, wherever a history is cut into runs.
+
+`WEIR_STATE_HISTORIES=100` tries more of them, `WEIR_STATE_SEED` others.
+"""
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,109 +17,27 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from protocol.offsets import format_offset
-from protocol.state import Change, Materialised, StateError, parse_message
-from protocol.state import snapshot_messages as encode_snapshot
+from protocol.state import Change
 from spark.messages import judge
 from spark.state import CURRENT, KNOWN, MOVES, add_moves, advance, counts, moves
+from tests.spark.histories import (
+    Row,
+    expected,
+    history,
+    parse,
+    places,
+    snapshot,
+    snapshot_rows,
+)
 
 COLUMNS = (
     "stream string, offset string, position int, kind string, message string, data binary, "
     "incarnation string, next_offset string"
 )
-KEYS = ("1", "a b", "ü", "😀", "\x00", "null", "{}", '"', "\\", "1 ")
-TIMES = ("2026-11-16T12:00:%02dZ", "2026-11-17T00:30:%02d+01:00", "1500-01-01T00:00:%02dZ")
-VALUES: tuple[Any, ...] = (None, 1.50, "x", {"n": 1e-7}, [], "")
-SEED = 1
+HISTORIES = int(os.environ.get("WEIR_STATE_HISTORIES", "10"))
+SEED = int(os.environ.get("WEIR_STATE_SEED", "1"))
 
-pytestmark = pytest.mark.timeout(300)
-
-Row = tuple[Any, ...]
-
-
-def change(chance: Random) -> dict[str, Any]:
-    operation = chance.choices(("insert", "update", "delete"), (4, 3, 3))[0]
-    headers = {"operation": operation}
-    if chance.random() < 0.5:
-        headers["timestamp"] = chance.choice(TIMES) % chance.randrange(60)
-    message: dict[str, Any] = {
-        "type": chance.choice("tuv"),
-        "key": chance.choice(KEYS),
-        "headers": headers,
-    }
-    if operation != "delete" or chance.random() < 0.3:
-        message["value"] = chance.choice((*VALUES, chance.random()))
-    return message
-
-
-def message(chance: Random) -> str:
-    kind = chance.random()
-    if kind < 0.01:
-        return '{"headers":{"control":"reset"}}'
-    if kind < 0.03:
-        return '{"headers":{"control":"snapshot-start"}}'
-    if kind < 0.06:
-        return '{"type":"t","headers":{"operation":"insert"},"value":1}'
-    return json.dumps(change(chance), ensure_ascii=chance.random() < 0.5)
-
-
-def history(chance: Random, stream: str, length: int) -> list[Row]:
-    """Rows as the source has them; now and then a snapshot stands for all before it. Some streams
-    have offsets of other servers, of which messages share one."""
-    is_ours = chance.random() < 0.7
-    rows: list[Row] = []
-    for at in range(length):
-        offset = format_offset(at) if is_ours else ("-1" if at < 9 else f"{at // 9:06}")
-        if chance.random() < 0.02 and (is_ours or (at >= 9 and at % 9 == 0)):
-            texts: list[str | None] = list(snapshot(chance, rows, offset)) or [None]
-            rows += [
-                (stream, offset, n - len(texts), "snapshot", text, None if text else b"[]")
-                for n, text in enumerate(texts)
-            ]
-        rows.append((stream, offset, 0 if is_ours else at % 9, "message", message(chance), None))
-    return rows
-
-
-def snapshot(chance: Random, rows: Sequence[Row], offset: str) -> Iterator[str]:
-    """Of what was before, or of what nobody has seen, or of nothing."""
-    told = chance.random()
-    if told < 0.6:
-        elements = json.loads(encode_snapshot(replay(rows), offset))
-        yield from (json.dumps(element) for element in elements)
-    elif told < 0.9:
-        yield from (message(chance) for _ in range(5))
-
-
-def replay(rows: Sequence[Row]) -> Materialised:
-    """What protocol.state makes of the rows of one stream, read in order."""
-    state, snapshot_offset = Materialised(), None
-    for _, offset, _, kind, text, _ in rows:
-        if kind == "snapshot" and offset != snapshot_offset:
-            state, snapshot_offset = Materialised(), offset
-        if (parsed := parse(text)) is not None:
-            state.apply(parsed)
-    return state
-
-
-def parse(text: str | None) -> Any:
-    try:
-        return None if text is None else parse_message(text.encode())
-    except StateError:
-        return None
-
-
-def expected(histories: dict[str, list[Row]]) -> dict[tuple[str, str, str], str]:
-    return {
-        (stream, type_, key): value.decode()
-        for stream, rows in histories.items()
-        for type_, entities in replay(rows).entities.items()
-        for key, value in entities.items()
-    }
-
-
-def cut(chance: Random, rows: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Between any two rows, but not within a snapshot: a task reads all of it."""
-    at = chance.choice([n for n in range(len(rows)) if rows[n][3] == "message"])
-    return rows[:at], rows[at:]
+pytestmark = pytest.mark.timeout(900)
 
 
 def found(current: DataFrame) -> dict[tuple[str, str, str], str]:
@@ -124,8 +46,12 @@ def found(current: DataFrame) -> dict[tuple[str, str, str], str]:
     return {row[:3]: row[3] for row in rows}
 
 
-def plain(rows: DataFrame) -> Counter[Any]:
-    return Counter(tuple(map(str, row)) for row in rows.collect())
+def by_stream(rows: DataFrame) -> dict[str, Counter[Any]]:
+    """The other columns; nothing for streams that have no rows."""
+    found: dict[str, Counter[Any]] = defaultdict(Counter)
+    for row in rows.select("stream", *(n for n in rows.columns if n != "stream")).collect():
+        found[row.stream][tuple(map(str, row[1:]))] += 1
+    return found
 
 
 class Fold:
@@ -142,9 +68,8 @@ class Fold:
     def take(self, rows: list[Row], ended: Sequence[str] = ()) -> None:
         whole = [(*row, None, None) for row in rows]
         judged = self._keep(judge(self._spark.createDataFrame(whole, COLUMNS)))
-        known = self.known.selectExpr(
-            "stream", "last_time", f"array_contains(split('{','.join(ended)}', ','), stream)"
-        ).toDF("stream", "last_time", "is_over")
+        is_over = self.known.stream.isin(*ended).alias("is_over")
+        known = self.known.select("stream", "last_time", is_over)
         moved = moves(self.current, judged, known)
         self.moves = self._keep(add_moves(self.moves, moved, "stream", "type", "minute"))
         left = self.current.join(known.where("is_over"), "stream", "left_anti")
@@ -194,37 +119,95 @@ COMPACTED = [
 
 @dataclass(frozen=True)
 class Folded:
-    """All of some random and some known histories at once, and the same in two batches. In the
-    second batch the stream `anew` has ended and begun again."""
+    """Histories read at once, and the same histories read by several runs: each of `copies` is a
+    stream of its own whose history was cut at other places. Those of `others` had something happen
+    to them between two runs."""
 
     histories: dict[str, list[Row]]
+    copies: dict[str, str]  # of which history
+    others: dict[str, list[Row]]  # what they are now
     whole: Fold
     pieces: Fold
+
+
+class Runs:
+    """What each of several runs reads, and which streams had ended before it."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[Row]] = [[], [], []]
+        self.ended: list[list[str]] = [[], [], []]
+
+    def lay(self, stream: str, *parts: Sequence[Row]) -> None:
+        for run, rows in zip(self.rows, parts, strict=False):
+            run += [(stream, *row[1:]) for row in rows]
 
 
 @pytest.fixture(scope="module")
 def folded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Folded:
     chance, folder = Random(SEED), tmp_path_factory.mktemp("state")
-    histories = {f"s{n}": history(chance, f"s{n}", chance.randrange(1, 300)) for n in range(12)}
+    histories = {
+        f"s{n}": history(chance, f"s{n}", chance.randrange(1, 40), resets=0.05, snapshots=0.05)
+        for n in range(HISTORIES)
+    }
     histories |= {"grown": GROWN, "compacted": COMPACTED}
+    runs, copies, others = Runs(), {}, {}
+    for name, rows in histories.items():
+        for at in places(rows):
+            copies[f"{name}@{at}"] = name
+            runs.lay(f"{name}@{at}", rows[:at], rows[at:])
+        first, second = sorted(chance.choices(places(rows), k=2))
+        copies[f"{name}@{first},{second}"] = name
+        runs.lay(f"{name}@{first},{second}", rows[:first], rows[first:second], rows[second:])
+        for what, news in happenings(chance, rows).items():
+            at = chance.choice(places(rows))
+            stream = f"{name} {what}@{at}"
+            others[stream] = news
+            runs.lay(stream, rows[:at], news)
+            if what != "compacted":
+                runs.ended[1].append(stream)
+    runs.lay("anew", lay("anew", insert("old"), first=50), lay("anew", insert("new")))
+    runs.ended[1].append("anew")
     together = [row for rows in histories.values() for row in rows]
     whole, pieces = Fold(spark, folder / "whole"), Fold(spark, folder / "pieces")
     whole.take(chance.sample(together, len(together)))
-    first, second = zip(*(cut(chance, rows) for rows in histories.values()), strict=True)
-    pieces.take([*chain(*first), *lay("anew", insert("old"), first=50)])
-    pieces.take([*chain(*second), *lay("anew", insert("new"))], ended=["anew"])
-    return Folded(histories, whole, pieces)
+    for rows, ended in zip(runs.rows, runs.ended, strict=True):
+        pieces.take(chance.sample(rows, len(rows)), ended)
+    return Folded(histories, copies, others, whole, pieces)
+
+
+def happenings(chance: Random, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """What the next run may find instead of the rest of a history, by what was done meanwhile. A
+    snapshot lies beyond all that was there, and with it some of what no run has seen."""
+    offset, news = "9" * 33, history(chance, "", 9)
+    later = [(*row[:1], f"{offset}{n:04}", *row[2:]) for n, row in enumerate(news)]
+    return {
+        "compacted": [*snapshot_rows("", offset, list(snapshot(chance, rows, offset))), *later],
+        "anew": history(chance, "", 9),
+        "deleted": [],
+    }
 
 
 def test_random_histories_end_as_the_materialiser_says(folded: Folded) -> None:
     assert found(folded.whole.current) == expected(folded.histories)
 
 
-def test_the_result_does_not_depend_on_how_a_history_is_cut(folded: Folded) -> None:
-    whole, pieces = folded.whole, folded.pieces
-    assert plain(pieces.current.where("stream != 'anew'")) == plain(whole.current)
-    is_move = "stream != 'anew' and (growth != 0 or inserts + updates + deletes > 0)"
-    assert plain(pieces.moves.where(is_move)) == plain(whole.moves)
+def test_the_result_does_not_depend_on_where_a_history_is_cut(folded: Folded) -> None:
+    for whole, pieces in (
+        (folded.whole.current, folded.pieces.current),
+        (folded.whole.moves, folded.pieces.moves),
+    ):
+        wanted, cut = by_stream(whole), by_stream(pieces)
+        assert {copy: cut[copy] for copy in folded.copies} == {
+            copy: wanted[name] for copy, name in folded.copies.items()
+        }
+
+
+def test_what_happens_between_two_runs_is_followed(folded: Folded) -> None:
+    current = found(folded.pieces.current.where("stream like '% %'"))
+    assert current == expected(folded.others)
+    growth = folded.pieces.moves.where("stream like '% %'").groupBy("stream", "type").sum("growth")
+    entities = Counter((stream, type_) for stream, type_, _ in current)
+    assert {row[:2]: row[2] for row in map(tuple, growth.collect()) if row[2]} == entities
 
 
 def test_growth_adds_up_to_what_there_is(folded: Folded) -> None:

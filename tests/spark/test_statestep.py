@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from protocol.offsets import START, format_offset
 from protocol.paths import stream_url
-from spark.source import register
 from spark.statestep import Origin, Stream, judge_stream, update_state
 from spark.tables import Tables
-from tests.spark.conftest import Door, Writer
+from tests.spark.conftest import Door
+from tests.spark.histories import message
+from tests.spark.writer import Writer
 from weir.cli import main
 
 USAGE = (
@@ -22,8 +24,10 @@ USAGE = (
     "last_seen timestamp, date date"
 )
 TAIL = format_offset(10)
+RANDOM = tuple(f"random-{number}" for number in range(8))
+ROUNDS = 4
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 def change(key: str, value: Any = 0, operation: str = "insert") -> str:
@@ -44,13 +48,13 @@ def weir_state(capsys: pytest.CaptureFixture[str], url: str) -> Any:
 class Step:
     def __init__(self, spark: SparkSession, folder: Path, door: Door, *seen: tuple[Any, ...]):
         self._spark = spark
-        self._origin = Origin(door.address, streams=("named",))
+        self.origin = Origin(door.address, streams=("named",))
         self._usage = spark.createDataFrame(list(seen), USAGE)
         self.tables = Tables(folder)
         self.said: list[str] = []
 
     def run(self) -> None:
-        update_state(self._spark, self.tables, self._origin, self._usage, self.said.append)
+        self.said.append(update_state(self._spark, self.tables, self.origin, self._usage))
 
     def table(self, name: str) -> DataFrame:
         return self._spark.read.parquet(str(self.tables.path(name)))
@@ -67,7 +71,6 @@ class Step:
 
 @pytest.fixture
 def step(spark: SparkSession, tmp_path: Path, front: Door) -> Iterator[Step]:
-    register(spark)
     seen = [used("seen"), used("seen", "bob"), used("text"), used("never", failures=5)]
     step = Step(spark, tmp_path, front, *seen, used("deleted"))
     step.tables.open()
@@ -114,14 +117,57 @@ def test_state_follows_the_streams_from_run_to_run(
     assert counts == dict(map(tuple, growth)) == {"seen": 2, "named": 1, "deleted": 0}
     assert step.table("state_quarantine").count() == 1
 
+    generation = step.tables.current.readlink()
     step.run()
-    assert step.said[-1].startswith("state: 0 of 4 streams have news")
-    assert step.by_stream("state_streams") == streams
+    assert step.said == [
+        "3 of 4 streams have news (1 not-json, 0 gone, 0 refused)",
+        "2 of 4 streams have news (1 not-json, 1 gone, 0 refused)",
+        "",
+    ]
+    assert step.tables.current.readlink() == generation
 
 
 def _clear(capsys: pytest.CaptureFixture[str]) -> pytest.CaptureFixture[str]:
     capsys.readouterr()
     return capsys
+
+
+def test_whatever_happens_to_streams_between_runs_their_state_is_that_of_the_materialiser(
+    step: Step, writer: Writer, front: Door, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step.origin = Origin(front.address, streams=RANDOM)
+    chance = Random(1)
+    lives: set[str] = set()
+    for _ in range(ROUNDS):
+        for name in RANDOM:
+            for _ in range(chance.randrange(3)):
+                happen(chance, writer, front, name, lives)
+        step.run()
+        for name in lives:
+            assert step.state_of(name) == weir_state(_clear(capsys), front.url + stream_url(name))
+        stored = step.table("state").groupBy("stream", "type").count().collect()
+        growth = step.table("state_churn").groupBy("stream", "type").sum("growth").collect()
+        assert {row[:2]: row[2] for row in map(tuple, growth) if row[2]} == {
+            row[:2]: row[2] for row in map(tuple, stored)
+        }
+        assert {row[0] for row in map(tuple, stored)} <= lives
+
+
+def happen(chance: Random, writer: Writer, front: Door, name: str, lives: set[str]) -> None:
+    """One thing to one stream."""
+    if name not in lives:
+        writer.create(name)
+        lives.add(name)
+    what = chance.random()
+    if what < 0.15:
+        writer.delete(name)
+        lives.remove(name)
+    elif what < 0.35:
+        with pytest.raises(SystemExit):
+            main(["compact", front.url + stream_url(name)])
+    else:
+        texts = [message(chance, resets=0.05) for _ in range(chance.randrange(1, 20))]
+        writer.append(name, f"[{','.join(texts)}]")
 
 
 BEFORE = Stream("s", "read", "", "1" * 16, format_offset(5))

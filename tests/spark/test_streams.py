@@ -19,7 +19,8 @@ from spark.streams import (
 )
 from tests.conftest import StartOrigin
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin
-from tests.spark.conftest import Door, Writer
+from tests.spark.conftest import Door
+from tests.spark.writer import Writer
 
 AT = format_offset
 
