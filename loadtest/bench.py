@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,7 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> int:
         suite, options.only or default_names(suite, options.quick), results
     )
     plan = QUICK if options.quick else Plan()
+    plan = replace(plan, lines=options.lines or plan.lines, peers=tuple(peers))
     facts = run_all(suite, scenarios, peers, plan, options.dir, results)
     names = [scenario.name for scenario in scenarios]
     judgements = judge_all(results.figures, [t for t in TARGETS if t.scenario in names])
@@ -80,6 +81,7 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one short round of most")
     parser.add_argument("--only", action="append", choices=names, help="may be given repeatedly")
     parser.add_argument("--peers", action="append", choices=peers, help="default: all")
+    parser.add_argument("--lines", type=int, help="of access logs; default: 10,000,000")
     parser.add_argument("--dir", type=Path, default=Path(".bench"), help="on the disk to measure")
     parser.add_argument("--out", type=Path, help="file for the results, as JSON lines")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
@@ -127,7 +129,7 @@ def run_all(
     """Run them one after the other; what is worth knowing about the machine meanwhile."""
     started, before = time.monotonic(), read_machine()
     with scratch_directory(parent) as scratch:
-        facts = describe_machine(scratch)
+        facts, plan = describe_machine(scratch), replace(plan, folder=scratch)
         results.write("machine", **facts)
         for scenario in scenarios:
             if isinstance(scenario, Contest):

@@ -2,6 +2,7 @@
 
 Some streams are hot, most are not; readers replay, wait and follow; a few come with bad tokens or
 ask for what is not there. Producers write State messages, so that there is state beside traffic.
+Archives are closed and large, and many read them from the beginning.
 """
 
 import argparse
@@ -22,9 +23,13 @@ import aiohttp
 
 FOLDER = Path(".bench/demo")
 STREAMS = 24
-FOLLOWERS = 20
-WAITERS = 30
+ARCHIVES = 4
+ARCHIVE_PIECES = 12
+FOLLOWERS = 30
+WAITERS = 60
 READERS = 10
+VISITORS = 8  # of archives
+POLLS = 10  # of one waiter at one stream
 READY = re.compile(r"weir (origin|gateway admin|gateway) \D*(http://127\.0\.0\.1:\d+)")
 START_SECS = 30.0
 
@@ -43,6 +48,9 @@ class Visitors:
     def _address(self, number: int) -> str:
         return f"{self._url}/v1/stream/team/{number}"
 
+    def _archive(self, number: int) -> str:
+        return f"{self._url}/v1/stream/archive/{number}"
+
     def _stream(self) -> str:
         """The lower the number, the hotter."""
         return self._address(min(int(self._random.paretovariate(0.8)) - 1, STREAMS - 1))
@@ -56,6 +64,21 @@ class Visitors:
             headers = self._headers() | json_state
             async with self._session.put(self._address(number), headers=headers) as answer:
                 answer.raise_for_status()
+
+    async def create_archives(self) -> None:
+        kind = {"Content-Type": "application/json"}
+        for number in range(ARCHIVES):
+            async with self._session.put(self._archive(number), headers=self._headers() | kind):
+                pass
+            for piece in range(ARCHIVE_PIECES):
+                changes = [self._change() for _ in range(1000)]
+                is_last = {"Stream-Closed": "true"} if piece == ARCHIVE_PIECES - 1 else {}
+                async with self._session.post(
+                    self._archive(number),
+                    headers=self._headers() | kind | is_last,
+                    data=json.dumps(changes),
+                ) as answer:
+                    answer.raise_for_status()
 
     async def write(self) -> None:
         messages = [self._change() for _ in range(self._random.randrange(1, 20))]
@@ -77,8 +100,16 @@ class Visitors:
             "headers": {"operation": operation, "timestamp": stamp},
         }
 
+    async def visit_archive(self) -> None:
+        await self._read(self._archive(self._random.randrange(ARCHIVES)))
+        await asyncio.sleep(self._random.uniform(0.1, 0.5))
+
     async def replay(self) -> None:
-        offset, up_to_date, address = "-1", "", self._stream()
+        await self._read(self._stream())
+        await asyncio.sleep(self._random.uniform(0.02, 0.2))
+
+    async def _read(self, address: str) -> None:
+        offset, up_to_date = "-1", ""
         while not up_to_date:
             async with self._session.get(
                 address, headers=self._headers(), params={"offset": offset}
@@ -86,13 +117,16 @@ class Visitors:
                 await answer.read()
                 offset = answer.headers.get("Stream-Next-Offset", offset)
                 up_to_date = answer.headers.get("Stream-Up-To-Date", "")
-        await asyncio.sleep(self._random.uniform(0.02, 0.2))
 
     async def wait(self) -> None:
-        async with self._session.get(
-            self._stream(), headers=self._headers(), params={"offset": "now", "live": "long-poll"}
-        ) as answer:
-            await answer.read()
+        """For news of one stream, again and again."""
+        address, headers = self._stream(), self._headers()
+        asked = {"offset": "now", "live": "long-poll"}
+        for _ in range(POLLS):
+            async with self._session.get(address, headers=headers, params=asked) as answer:
+                await answer.read()
+                asked["offset"] = answer.headers.get("Stream-Next-Offset", asked["offset"])
+                asked["cursor"] = answer.headers.get("Stream-Cursor", "")
 
     async def follow(self) -> None:
         async with self._session.get(
@@ -116,7 +150,9 @@ async def visit(url: str, tokens: list[str], seconds: float) -> None:
     async with aiohttp.ClientSession(connector=connector) as session:
         visitors = Visitors(session, url, tokens)
         await visitors.create_all()
+        await visitors.create_archives()
         crowd = [visitors.write] * 3 + [visitors.replay] * READERS + [visitors.stray]
+        crowd += [visitors.visit_archive] * VISITORS
         crowd += [visitors.wait] * WAITERS + [visitors.follow] * FOLLOWERS
         until = time.monotonic() + seconds
         await asyncio.gather(*(_repeat(step, until) for step in crowd))

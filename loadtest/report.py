@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loadtest.targets import (
+    DUCK,
     ENVOY,
     FILE,
+    GOACCESS,
     MEASURES,
     MEMORY,
     NCHAN,
@@ -13,6 +15,7 @@ from loadtest.targets import (
     NODE,
     OURS,
     PLAIN_ENVOY,
+    PYTHON,
     REPLAY,
     VARNISH,
     Bound,
@@ -36,6 +39,9 @@ PEER_WORDS = {
     NODE: "Node",
     NCHAN: "nchan",
     REPLAY: "replay",
+    DUCK: "DuckDB",
+    GOACCESS: "goaccess",
+    PYTHON: "Python",
 }
 
 
@@ -59,6 +65,10 @@ ORIGIN_BOARD = Board(
 GATEWAY_PEERS = (NGINX, VARNISH, ENVOY, PLAIN_ENVOY, NODE, NCHAN)
 GATEWAY_BOARD = Board({OURS: "gateway", **{peer: PEER_WORDS[peer] for peer in GATEWAY_PEERS}})
 STATE_BOARD = Board({OURS: "bootstrap", REPLAY: "replay"}, ratios=(REPLAY,))
+ANALYTICS_PEERS = (DUCK, GOACCESS, PYTHON)
+ANALYTICS_BOARD = Board(
+    {OURS: "ours", **{peer: PEER_WORDS[peer] for peer in ANALYTICS_PEERS}}, ratios=ANALYTICS_PEERS
+)
 
 
 def format_figure(value: float | None) -> str:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from loadtest.client import (
     WrongAnswerError,
@@ -40,7 +41,7 @@ SHORTEST_CPU_S = 0.01  # what the kernel's clock can tell from nothing
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How often and how long; the quick plan trades certainty for time."""
+    """How often, how long and how much; the quick plan trades certainty for time."""
 
     rounds: int = 7
     crowd_rounds: int = 3
@@ -49,9 +50,14 @@ class Plan:
     bulk_s: float = 1.5
     fanout_s: float = 2.0
     paced_s: float = 2.0
+    lines: int = 10_000_000  # of access logs
+    folder: Path = Path(".bench")  # for what trials write themselves
+    peers: tuple[str, ...] = ()  # who may take part in a trial beside ours
 
 
-QUICK = Plan(rounds=1, crowd_rounds=1, load_s=1.0, bulk_s=1.0, fanout_s=1.0, paced_s=1.0)
+QUICK = Plan(
+    rounds=1, crowd_rounds=1, load_s=1.0, bulk_s=1.0, fanout_s=1.0, paced_s=1.0, lines=500_000
+)
 
 
 @dataclass(frozen=True, slots=True)

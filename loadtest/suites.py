@@ -1,5 +1,5 @@
-"""The comparisons that `bench` makes: of the origin, of the gateway in front of it, and of the two
-ways to the state of a State stream."""
+"""The comparisons that `bench` makes: of the origin, of the gateway in front of it, of the two ways
+to the state of a State stream, and of the Spark pipeline."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from loadtest.analytics_scenarios import ANALYTICS_SCENARIOS, ensure_analytics_peer
 from loadtest.gateway_scenarios import GATEWAY_SCENARIOS, TOKENS
 from loadtest.peers import PEERS, Server, ensure_peer, run_process, run_server
 from loadtest.proxies import PROXIES, Stage, ensure_proxy, run_proxy, start_origin
-from loadtest.report import GATEWAY_BOARD, ORIGIN_BOARD, STATE_BOARD, Board
+from loadtest.report import ANALYTICS_BOARD, GATEWAY_BOARD, ORIGIN_BOARD, STATE_BOARD, Board
 from loadtest.scenarios import SCENARIOS, Contest, Trial
 from loadtest.state_scenarios import STATE_SCENARIOS
 from loadtest.targets import OURS
@@ -94,4 +95,14 @@ STATE_SUITE = Suite(
     ensure_peer,
     open_state_stage,
 )
-SUITES = (ORIGIN_SUITE, GATEWAY_SUITE, STATE_SUITE)
+ANALYTICS_SUITE = Suite(
+    "analytics",
+    "weir report (Spark on this machine, 2 GB of Java heap) beside DuckDB, goaccess and the plain"
+    " Python materialiser: programs that start, read the same and end.",
+    tuple(ANALYTICS_BOARD.peers),
+    ANALYTICS_SCENARIOS,
+    ANALYTICS_BOARD,
+    ensure_analytics_peer,
+    open_origin_stage,
+)
+SUITES = (ORIGIN_SUITE, GATEWAY_SUITE, STATE_SUITE, ANALYTICS_SUITE)

@@ -15,6 +15,7 @@ OURS, FILE, MEMORY = "ours", "node-file", "node-memory"
 NGINX, VARNISH, ENVOY, PLAIN_ENVOY = "nginx", "varnish", "envoy", "envoy-plain"
 NODE, NCHAN = "node", "nchan"
 REPLAY = "replay"
+DUCK, GOACCESS, PYTHON = "duckdb", "goaccess", "python"
 NOISE = 0.05
 
 
@@ -100,6 +101,17 @@ MEASURES = (
     Measure("compacted", "disk", "MB", Better.LESS),
     Measure("compacted", "without journal", "MB", Better.LESS),
     Measure("compacted", "weir compact", "s", Better.LESS),
+    Measure("loglines", "input", "lines", Better.MORE),
+    Measure("loglines", "lines", "/s", Better.MORE),
+    Measure("loglines", "took", "s", Better.LESS),
+    Measure("loglines", "peak", "MB", Better.LESS),
+    Measure("loglines", "tenth, took", "s", Better.LESS),
+    Measure("loglines", "tenth, peak", "MB", Better.LESS),
+    Measure("loglines", "times as long", "for 10x", Better.LESS),
+    Measure("loglines", "times the peak", "for 10x", Better.LESS),
+    Measure("messages", "messages", "/s", Better.MORE),
+    Measure("messages", "took", "s", Better.LESS),
+    Measure("messages", "peak", "MB", Better.LESS),
 )
 
 TARGETS = (
@@ -130,6 +142,8 @@ TARGETS = (
     Target("compacted", "bytes only", Bound.AT_LEAST, 50.0, REPLAY),
     Target("compacted", "received", Bound.AT_LEAST, 100.0, REPLAY),
     Target("compacted", "gateway, materialised", Bound.AT_LEAST, 50.0, REPLAY),
+    Target("loglines", "times as long", Bound.BELOW_LIMIT, 11.0),
+    Target("loglines", "times the peak", Bound.BELOW_LIMIT, 1.5),
 )
 
 

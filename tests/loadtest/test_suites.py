@@ -4,16 +4,17 @@ import pytest
 
 from loadtest.bench import chosen_suites, parse_options
 from loadtest.scenarios import Contest
-from loadtest.suites import GATEWAY_SUITE, ORIGIN_SUITE, SUITES
+from loadtest.suites import ANALYTICS_SUITE, GATEWAY_SUITE, ORIGIN_SUITE, SUITES
 
 
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        ([], ["origin", "gateway", "state"]),
+        ([], ["origin", "gateway", "state", "analytics"]),
         (["--suite", "gateway"], ["gateway"]),
         (["--only", "polls"], ["gateway"]),
         (["--only", "compacted"], ["state"]),
+        (["--only", "loglines"], ["analytics"]),
         (["--only", "read64", "--only", "miss"], ["origin", "gateway"]),
     ],
 )
@@ -31,7 +32,9 @@ def test_peers_of_a_contest_belong_to_its_suite() -> None:
     assert set(chain(*(contest.peers or () for contest in contests))) == set(GATEWAY_SUITE.peers)
 
 
-@pytest.mark.parametrize("suite", [ORIGIN_SUITE, GATEWAY_SUITE], ids=lambda suite: suite.name)
+@pytest.mark.parametrize(
+    "suite", [ORIGIN_SUITE, GATEWAY_SUITE, ANALYTICS_SUITE], ids=lambda suite: suite.name
+)
 def test_the_board_shows_every_peer(suite: object) -> None:
     assert suite in SUITES
     chosen = next(one for one in SUITES if one is suite)
