@@ -18,7 +18,12 @@ MAY_IMPORT = {
     "weir": {"weir", "origin", "gateway", "loadtest", "spark", "wire", "protocol"},
 }
 OURS = set(MAY_IMPORT) | {"tests"}
-PURE = ("protocol/*.py", "origin/storage/format.py", "wire/heads.py", "gateway/rules/*.py")
+PURE: tuple[str, ...] = (
+    "protocol/*.py",
+    "origin/storage/format.py",
+    "wire/heads.py",
+    "gateway/rules/*.py",
+)
 PURE += tuple(f"loadtest/verify/{name}.py" for name in ("messages", "timeline", "check", "verdict"))
 PURE += ("pages/*.py", "loadtest/faultplan.py", "loadtest/inspectview.py")
 IMPURE = {"asyncio", "aiohttp", "os", "io", "pathlib", "socket", "ssl", "subprocess", "threading"}

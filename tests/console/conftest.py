@@ -16,7 +16,7 @@ from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.helpers.origin import LocalOrigin, make_config
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrigin]:
     origin = LocalOrigin(make_config(tmp_path_factory.mktemp("console-origin")))
     origin.start()
@@ -24,7 +24,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrigin]:
     origin.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gateway(
     origin: LocalOrigin, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalGateway]:
@@ -53,7 +53,7 @@ def driver(browser: Chromium, gateway: LocalGateway) -> Iterator[Driver]:
     driver.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared(browser: Chromium, gateway: LocalGateway) -> Iterator[Driver]:
     driver = Driver(browser, gateway)
     driver.open()

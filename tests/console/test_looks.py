@@ -71,7 +71,7 @@ VIEWS: dict[str, Callable[[Driver], None]] = {
 PARTS = {"state": "'main'", "bucket": "'main'", "gateway": "'main'", "requests": "'#requests'"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def streams(shared: Driver) -> None:
     """What the views show."""
     body = json.dumps([{"n": n, "text": "a long text " * 20} for n in range(50)]).encode()
@@ -84,7 +84,7 @@ def streams(shared: Driver) -> None:
     shared.hang_up()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def axe(node: Node) -> str:  # noqa: F811
     return (FOLDER / AXE).read_text()
 
