@@ -18,6 +18,7 @@ from gateway.answers import Answers
 from gateway.cdn import PurgeHook, is_public
 from gateway.chunks import Chunks
 from gateway.config import GatewayConfig, ServingConfig
+from gateway.console.minting import MintKey
 from gateway.console.service import Console
 from gateway.door import Door
 from gateway.handlers import Handlers
@@ -43,7 +44,7 @@ RECENT_STREAMS = 1000  # of each worker, for the console
 
 
 class Gateway:
-    """`dev_key` is the key that `weir up` signs with: the console may, too."""
+    """`mint_key` has the key that `weir up` signs with: the console may, too."""
 
     def __init__(
         self,
@@ -51,12 +52,12 @@ class Gateway:
         *,
         worker: int = 0,
         run_dir: Path | None = None,
-        dev_key: Path | None = None,
+        mint_key: MintKey | None = None,
     ) -> None:
         self._config = config
         self._worker = worker
         self._run_dir = run_dir
-        self._dev_key = dev_key
+        self._mint_key = mint_key
         self.metrics = Metrics()
         self.port = config.gateway.port
 
@@ -158,7 +159,7 @@ class Gateway:
     def _make_console(self) -> Console | None:
         if not self._config.gateway.console:
             return None
-        return Console(self._config.auth, self._all_metrics, self._all_streams, self._dev_key)
+        return Console(self._config.auth, self._all_metrics, self._all_streams, self._mint_key)
 
     def recent_streams(self) -> list[str]:
         return self._streams.recent(RECENT_STREAMS)

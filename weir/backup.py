@@ -17,4 +17,6 @@ def run_backup(arguments: argparse.Namespace) -> int:
 
 
 def run_restore(arguments: argparse.Namespace) -> int:
-    return backup.restore(arguments.backup, arguments.data_dir, sys.stdout)
+    return backup.restore(
+        arguments.backup, arguments.data_dir, sys.stdout, keep_damaged=arguments.keep_damaged
+    )

@@ -72,6 +72,11 @@ def make_parser() -> argparse.ArgumentParser:
     restore = commands.add_parser("restore", help="make a data directory from a backup")
     restore.add_argument("backup", metavar="BACKUP", help="folder that `weir backup` made")
     restore.add_argument("data_dir", metavar="DATA_DIR", help="new or empty folder")
+    restore.add_argument(
+        "--keep-damaged",
+        action="store_true",
+        help="go on where files of single streams are damaged",
+    )
     restore.set_defaults(run=_command("backup.run_restore"))
     return parser
 

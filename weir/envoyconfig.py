@@ -21,18 +21,20 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.config import KIB, MIB, AuthConfig, GatewayConfig
+from gateway.console.service import GUARDED, ROOT
 from gateway.jwks import MAX_BYTES as MAX_KEYS_BYTES
 from gateway.rules.challenges import invalid_token, missing_token
 from gateway.rules.routes import OWN_TOKEN, PUBLIC_KEYS
 from protocol.names import BUCKET_PREFIX, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ, STREAM_PREFIX
 from protocol.replies import RETRY_AFTER, Headers, Reply, problem, problem_of
 from wire.http import Stamp
+from wire.settings import SettingsError
 
 Json = dict[str, Any]
 
 GATEWAYS, KEYS = "gateways", "keys"  # clusters
 PROVIDER, SECRET = "weir", "certificate"
-CONSOLE = "/console"
+CONSOLE = ROOT.rstrip("/")
 CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
 
 BUFFER_BYTES = 256 * KIB  # of one connection, each way; also what of a body is kept for a retry
@@ -146,6 +148,10 @@ def _listener(settings: EnvoySettings, name: str, port: int, tls: Json | None) -
         "name": name,
         "address": _address(settings.host, port),
         "tcp_backlog_size": 4096,
+        # A second Envoy at this port is a mistake. Without a socket for each worker, connections
+        # that last would gather at a few of them.
+        "enable_reuse_port": False,
+        "connection_balance_config": {"exact_balance": {}},
         "per_connection_buffer_limit_bytes": BUFFER_BYTES,
         "filter_chains": [chain],
     }
@@ -319,7 +325,8 @@ def _fetched_inside() -> Json:
 def _token_rules() -> Iterator[Json]:
     """The first that matches holds; what is not named here needs a token."""
     yield {"match": {"path": "/healthz"}}
-    yield {"match": {"path": f"{CONSOLE}/stats"}, "requires": {"provider_name": PROVIDER}}
+    for path in GUARDED:
+        yield {"match": {"path": path}, "requires": {"provider_name": PROVIDER}}
     yield {"match": {"path": CONSOLE}}
     yield {"match": {"prefix": f"{CONSOLE}/"}}
     # What the origin guards by itself, or shows to everybody.
@@ -528,9 +535,17 @@ def _cluster(name: str, urls: Sequence[str], connect_timeout: str) -> Json:
             "endpoints": [{"lb_endpoints": endpoints}],
         },
     }
-    if urls[0].startswith("https://"):
-        cluster["transport_socket"] = _upstream_tls(addresses[0][0])
+    if any(url.startswith("https://") for url in urls):
+        cluster["transport_socket"] = _upstream_tls(_host_of_all(urls))
     return cluster
+
+
+def _host_of_all(urls: Sequence[str]) -> str:
+    """A cluster asks for one name, and expects it in every certificate."""
+    hosts = {_host_and_port(url)[0] for url in urls}
+    if len(hosts) > 1 or not all(url.startswith("https://") for url in urls):
+        raise SettingsError("--gateway", "with https, all must be https and of the same host")
+    return hosts.pop()
 
 
 def _dns() -> Json:

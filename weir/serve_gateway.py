@@ -22,6 +22,7 @@ import uvloop
 from gateway.admin import Admin
 from gateway.app import Gateway
 from gateway.config import GatewayConfig, load_config
+from gateway.console.minting import MintKey
 from weir.exits import run_child
 from weir.serve import base_url, raise_file_limit, stop_asked
 from wire.children import Child
@@ -62,17 +63,17 @@ def serve_gateway(
     on_ready: Callable[[Ports], None],
     child: Child | None = None,
     *,
-    dev_key: Path | None = None,
+    mint_key: MintKey | None = None,
 ) -> int:
-    """`dev_key` lets the console sign tokens; only `weir up` has one to give."""
+    """`mint_key` lets the console sign tokens; only `weir up` has one to give."""
     if config.auth.mode == "off":
         print(OPEN_WARNING, file=sys.stderr, flush=True)
     raise_file_limit()
     with ExitStack() as held:
         config = _hold_ports(config, held)
         if config.gateway.workers > 1:
-            return _serve_workers(config, on_ready, child, dev_key)
-        return uvloop.run(_serve_gateway(config, on_ready, child, dev_key))
+            return _serve_workers(config, on_ready, child, mint_key)
+        return uvloop.run(_serve_gateway(config, on_ready, child, mint_key))
 
 
 def _hold_ports(config: GatewayConfig, held: ExitStack) -> GatewayConfig:
@@ -89,13 +90,13 @@ def _serve_workers(
     config: GatewayConfig,
     on_ready: Callable[[Ports], None],
     child: Child | None,
-    dev_key: Path | None,
+    mint_key: MintKey | None,
 ) -> int:
     serving = config.gateway
     run_dir = make_run_dir()
     workers = Workers(
         serving.workers,
-        lambda worker: _serve_worker(config, run_dir, worker, dev_key),
+        lambda worker: _serve_worker(config, run_dir, worker, mint_key),
         on_ready=lambda told: on_ready(Ports(serving.port, serving.admin_port)),
         drain_secs=serving.leave_secs + serving.drain_secs,
     )
@@ -109,12 +110,12 @@ def _serve_workers(
 
 
 def _serve_worker(
-    config: GatewayConfig, run_dir: Path, worker: Worker, dev_key: Path | None
+    config: GatewayConfig, run_dir: Path, worker: Worker, mint_key: MintKey | None
 ) -> int:
     child = worker.child
 
     def serve() -> int:
-        said = _serve_gateway(config, lambda ports: child.ready(), child, dev_key, worker, run_dir)
+        said = _serve_gateway(config, lambda ports: child.ready(), child, mint_key, worker, run_dir)
         return uvloop.run(said)
 
     code = run_child(child, serve)
@@ -127,13 +128,13 @@ async def _serve_gateway(
     config: GatewayConfig,
     on_ready: Callable[[Ports], None],
     child: Child | None,
-    dev_key: Path | None,
+    mint_key: MintKey | None,
     worker: Worker | None = None,
     run_dir: Path | None = None,
 ) -> int:
     stop = stop_asked(child)
     number = 0 if worker is None else worker.number
-    gateway = Gateway(config, worker=number, run_dir=run_dir, dev_key=dev_key)
+    gateway = Gateway(config, worker=number, run_dir=run_dir, mint_key=mint_key)
     if worker is not None:
         restarts = worker.restarts
         text = "Times this worker had to be started again."

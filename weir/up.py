@@ -8,6 +8,7 @@ other is stopped as well: half a server helps nobody.
 import argparse
 import math
 import os
+import secrets
 import shlex
 import signal
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.config import FOREIGN_SECTIONS, GatewayConfig
+from gateway.console.minting import MintKey
 from gateway.devkeys import (
     DEV_AUDIENCE,
     DEV_ISSUER,
@@ -40,6 +42,7 @@ from wire.logs import set_up_logging
 from wire.workers import KILL_MARGIN_SECS
 
 TOKEN_SECS = 12 * 3600.0
+SECRET_BYTES = 32
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -54,6 +57,12 @@ class Plan:
     @property
     def dev_key(self) -> Path | None:
         return None if self.keys is None else self.keys / KEY_FILE
+
+    def mint_key(self, secret: str) -> MintKey | None:
+        """For the console; none behind a proxy, where whoever comes may be anywhere."""
+        if self.dev_key is None or self.gateway.gateway.trusted_hops > 0:
+            return None
+        return MintKey(self.dev_key, secret)
 
 
 def run_up(arguments: argparse.Namespace) -> int:
@@ -122,6 +131,7 @@ class _Stopped(Exception):
 class Up:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._mint_key = plan.mint_key(secrets.token_urlsafe(SECRET_BYTES))
         self._names: dict[int, str] = {}
         self._running: list[tuple[int, float]] = []  # (process id, seconds to stop), as started
         self._clean = True
@@ -142,7 +152,8 @@ class Up:
     def _start_all(self) -> None:
         config = self._start_origin()
         ports = self._start_gateway("gateway", config)
-        print(welcome(self._plan, gateway_url(config, ports), time.time()), flush=True)
+        url = gateway_url(config, ports)
+        print(welcome(self._plan, url, time.time(), mint_key=self._mint_key), flush=True)
 
     def _start_origin(self) -> GatewayConfig:
         """What a gateway in front of it is configured as."""
@@ -152,7 +163,7 @@ class Up:
         return point_at_origin(self._plan, int(told))
 
     def _start_gateway(self, name: str, config: GatewayConfig) -> Ports:
-        key = self._plan.dev_key
+        key = self._mint_key
         told = self._start(name, stop_secs(config), lambda c: _gateway_child(config, c, key))
         ports = msgspec.json.decode(told, type=Ports)
         print(gateway_lines(config, ports), flush=True)
@@ -219,25 +230,28 @@ def _origin_child(config: OriginConfig, child: Child) -> int:
     return run_child(child, lambda: serve_origin(config, lambda p: child.ready(str(p)), child))
 
 
-def _gateway_child(config: GatewayConfig, child: Child, dev_key: Path | None) -> int:
+def _gateway_child(config: GatewayConfig, child: Child, mint_key: MintKey | None) -> int:
     def tell(ports: Ports) -> None:
         child.ready(msgspec.json.encode(ports).decode())
 
-    return run_child(child, lambda: serve_gateway(config, tell, child, dev_key=dev_key))
+    return run_child(child, lambda: serve_gateway(config, tell, child, mint_key=mint_key))
 
 
 # -- words -------------------------------------------------------------------------------------
 
 
-def welcome(plan: Plan, url: str, now: float, curl: str = "curl") -> str:
+def welcome(
+    plan: Plan, url: str, now: float, curl: str = "curl", mint_key: MintKey | None = None
+) -> str:
     """How to use it. Each `curl` line works alone, pasted into another terminal."""
     reachable = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     stream = f"{reachable}/v1/stream/demo"
     about, authorization = _token_words(plan, now)
     sent = f"{authorization}-H 'Content-Type: text/plain'"
-    console = (
-        ["", f"Open the console: {reachable}/console/"] if plan.gateway.gateway.console else []
-    )
+    # What follows the `#` stays in the browser: no log and no proxy sees the secret.
+    secret = "" if mint_key is None else f"#mint={mint_key.secret}"
+    address = f"{reachable}/console/{secret}"
+    console = ["", f"Open the console: {address}"] if plan.gateway.gateway.console else []
     return "\n".join(
         [
             *console,

@@ -81,7 +81,9 @@ def _first(error: BaseException) -> str:
 
 
 def _exit_code(findings: Findings) -> int:
-    return 1 if findings.violations else 0
+    if findings.violations:
+        return 1
+    return 3 if findings.missing else 0  # 3: a file that is no good
 
 
 def _tell(line: str) -> None:

@@ -2,6 +2,7 @@
 
 service   what each address below /console/ answers
 pages     the fixed files, read once
+lately    streams that all workers served, asked for seldom
 minting   tokens for development: whom one is signed for, and what it may say
 figures   what all workers count, as one small JSON (pure)
 page/     the files themselves, served as they are

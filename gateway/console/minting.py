@@ -1,13 +1,16 @@
 """Tokens for development, signed for a browser on this very machine.
 
-Only `weir up` hands a gateway its development key; no setting can. And only a page that this
-gateway served, at a name of this machine, to somebody at this machine, gets a token: a foreign page
-cannot name our origin, one that had its own name pointed at us cannot hide that name, and whoever
-comes through a proxy is not here.
+Only `weir up` hands a gateway its development key; no setting can. A token is for whoever knows the
+secret in the address that `weir up` printed: a proxy that says nothing of itself, and any user of
+this machine, look as if they were here. It is also only for a page that this gateway served, at a
+name of this machine, to somebody at this machine: a foreign page cannot name our origin, one that
+had its own name pointed at us cannot hide that name.
 """
 
 import asyncio
+import hmac
 from collections.abc import Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -23,9 +26,18 @@ from wire.settings import SettingsError
 
 MAX_BODY_BYTES = 16 * 1024
 MAX_TOKEN_SECS = 12 * 3600.0
+SECRET_HEADER = "weir-mint"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 # What a proxy adds: who is behind one may be anywhere.
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+
+@dataclass(frozen=True, slots=True)
+class MintKey:
+    """The file to sign with, and the secret of this run that whoever asks must know."""
+
+    path: Path
+    secret: str
 
 
 class Wish(msgspec.Struct, forbid_unknown_fields=True):
@@ -37,10 +49,17 @@ class Wish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Mint:
-    def __init__(self, key: Path, auth: AuthConfig) -> None:
+    def __init__(self, key: MintKey, auth: AuthConfig) -> None:
         self._key = key
         self._auth = auth
         self.max_secs = min(MAX_TOKEN_SECS, auth.max_lifetime_secs)
+
+    def knows_secret(self, headers: Mapping[str, str]) -> bool:
+        given = headers.get(SECRET_HEADER, "")
+        # As bytes: text that is not ASCII cannot be compared in constant time.
+        return hmac.compare_digest(
+            given.encode(errors="backslashreplace"), self._key.secret.encode()
+        )
 
     async def make(self, body: bytes, now: float) -> Reply:
         """Raises ProtocolError."""
@@ -51,7 +70,7 @@ class Mint:
         try:
             token = await asyncio.to_thread(  # it reads the key's file
                 sign_token,
-                self._key,
+                self._key.path,
                 *(wish.sub, wish.scope, wish.ttl_secs, auth.audience, auth.issuer, now),
             )
         except SettingsError as error:

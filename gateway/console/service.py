@@ -11,13 +11,13 @@ Servers have no list of flat streams or of buckets; what came by is the next bes
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
-from pathlib import Path
 
 from gateway.config import AuthConfig
 from gateway.console.figures import add_up
-from gateway.console.minting import MAX_BODY_BYTES, Mint, is_local, is_own_page
+from gateway.console.lately import FromAll, Lately
+from gateway.console.minting import MAX_BODY_BYTES, Mint, MintKey, is_local, is_own_page
 from gateway.console.pages import load_pages, show_page
 from gateway.rules.access import Scopes
 from gateway.rules.challenges import missing_scope
@@ -28,38 +28,37 @@ from wire.heads import Head
 ROOT = "/console/"
 STATS = ROOT + "stats"
 STREAMS = ROOT + "streams"
+GUARDED = (STATS, STREAMS)  # by a token, here and before us in Envoy
 MOST_STREAMS = 500
 
 _GET: Headers = (("Allow", "GET, HEAD"),)
 _POST: Headers = (("Allow", "POST"),)
 
-FromAll = Callable[[], Awaitable[Iterable[str]]]  # what every worker says
-
 
 class Console:
-    """`dev_key` is the development key of `weir up`; None everywhere else."""
+    """`mint_key` has the development key of `weir up`; None everywhere else."""
 
     max_body_bytes = MAX_BODY_BYTES
 
     def __init__(
-        self, auth: AuthConfig, all_metrics: FromAll, all_streams: FromAll, dev_key: Path | None
+        self, auth: AuthConfig, all_metrics: FromAll, all_streams: FromAll, mint_key: MintKey | None
     ) -> None:
         self._auth = auth
         self._all_metrics = all_metrics
-        self._all_streams = all_streams
-        self._mint = None if dev_key is None else Mint(dev_key, auth)
+        self._lately = Lately(all_streams)
+        self._mint = None if mint_key is None else Mint(mint_key, auth)
         self._pages = load_pages()
 
     def covers(self, path: str) -> bool:
         return path.startswith(ROOT) or path == ROOT[:-1]
 
     def needs_token(self, head: Head) -> bool:
-        return head.path in (STATS, STREAMS) and head.method in ("GET", "HEAD")
+        return head.path in GUARDED and head.method in ("GET", "HEAD")
 
     async def tell(self, path: str, scopes: Scopes) -> Reply:
         """What needs a token, to one that has these scopes; raises ProtocolError."""
         if path == STREAMS:
-            names = dict.fromkeys(await self._all_streams())  # each once, in order
+            names = await self._lately.names() if scopes.allows_some("read") else ()
             allowed = (name for name in names if scopes.allows("read", name))
             return json_reply(200, {"streams": list(islice(allowed, MOST_STREAMS))})
         if not scopes.allows("read", STATS):
@@ -91,7 +90,8 @@ class Console:
             return problem(404, "not-found", "This gateway signs no tokens: it has no such key.")
         if head.method != "POST":
             return problem(405, "method-not-allowed", "Use POST.", _POST)
-        if not is_local(head.headers, peer) or not is_own_page(head.headers):
-            text = "Only the console itself, opened on this machine, gets a token here."
+        here = is_local(head.headers, peer) and is_own_page(head.headers)
+        if not here or not self._mint.knows_secret(head.headers):
+            text = "Only the console, opened at the address that `weir up` printed, gets a token."
             raise ProtocolError(403, "not-the-console", text)
         return await self._mint.make(body, time.time())

@@ -45,6 +45,9 @@ class Grant(msgspec.Struct, frozen=True):
         return self.flat and not name.startswith("/")
 
 
+_NO_GRANT = Grant()
+
+
 class Scopes(msgspec.Struct, frozen=True):
     """All that a token allows."""
 
@@ -61,6 +64,10 @@ class Scopes(msgspec.Struct, frozen=True):
         """`name` is canonical: `a/b` for /v1/stream/a/b, `/ds/bucket/x` for a bucketed stream."""
         grant = self.grants.get(action)
         return grant is not None and grant.covers(name)
+
+    def allows_some(self, action: Action) -> bool:
+        """Whether there is any name at all that it may be done to."""
+        return self.grants.get(action, _NO_GRANT) != _NO_GRANT
 
     def allows_listing(self, bucket: str) -> bool:
         """It shows every name in the bucket: who may read only those that begin with `s` has no

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 
-from loadtest.verify.history import Append, Operation, Read, Record
+from loadtest.verify.completeness import find_missing
+from loadtest.verify.history import FINAL, LIVE, Append, Operation, Read, Record
 from loadtest.verify.messages import generation_of
 from loadtest.verify.plan import ENVOY, NETWORK
 from loadtest.verify.timeline import Life, Timeline, sort_history
@@ -20,7 +21,6 @@ from loadtest.verify.timeline import Life, Timeline, sort_history
 START, NOW = "-1", "now"
 CUT = "cut"
 SENDERS = (ENVOY, "gateway")
-FINAL = "final"
 PLAIN = ("catch-up", FINAL)  # reads that must see what was acknowledged before they began
 SHUT_OUT = (401, 403)
 # In which every gateway has fetched the key set again, even if it was paused meanwhile.
@@ -44,13 +44,15 @@ class Violation:
 class Findings:
     violations: list[Violation]
     tolerated: list[Violation]  # what the documentation excepts from its promises
+    missing: list[str]  # without which the silence of the checks means nothing
 
 
 def check_history(records: Iterable[Record]) -> Findings:
     line = sort_history(records)
     found = [violation for check in CHECKS for violation in check(line)]
     excused = list(_stale_incarnations(line, excused=True))
-    return Findings(sorted(found, key=lambda violation: violation.at), excused)
+    by_time = sorted(found, key=lambda violation: violation.at)
+    return Findings(by_time, excused, find_missing(line))
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -260,6 +262,20 @@ def unfinished_looks(line: Timeline) -> Iterator[Violation]:
             yield _seen("incomplete", read, f"never came to the end, but to {read.asked}")
 
 
+def undelivered(line: Timeline) -> Iterator[Violation]:
+    """At the end, when all is well again, whoever waits at a door is told what comes."""
+    waiting: dict[tuple[str, str], list[Read]] = defaultdict(list)
+    for read in line.reads:
+        if read.last:
+            waiting[read.stream, read.who].append(read)
+    for reads in waiting.values():
+        life = line.certain_life(reads[-1].stream, reads[0].began, reads[-1].ended)
+        heard = max((read.next for read in reads if read.mode in LIVE), default="")
+        if life is not None and life.is_audited and heard < life.tail:
+            text = f"was told up to {heard or 'nothing'} of {life.tail}"
+            yield _seen("undelivered", reads[-1], text)
+
+
 def reopened(line: Timeline) -> Iterator[Violation]:
     """After a close, nothing more: neither by writers nor for readers."""
     for append in line.appends:
@@ -319,8 +335,7 @@ def leaked_scopes(line: Timeline) -> Iterator[Violation]:
         if operation.allowed or not operation.status:
             continue
         ids = operation.ids if isinstance(operation, Read) else []
-        refused = operation.status in SHUT_OUT or operation.status == 429
-        if ids or not (refused or operation.status >= 500):
+        if ids or _was_let_in(operation):
             text = f"{operation.who} has no scope for it and got {operation.status} {ids[:3]}"
             yield Violation("leaked-scope", operation.stream, operation.ended, text)
     for append in line.appends:
@@ -334,7 +349,7 @@ def dead_tokens(line: Timeline) -> Iterator[Violation]:
     operations: list[Operation] = [*line.appends, *line.reads, *line.changes]
     for operation in operations:
         withdrawn = line.withdrawn.get(operation.key, inf)
-        if operation.outcome == "ok" and operation.began > withdrawn + WITHDRAWAL_SECS:
+        if _was_let_in(operation) and operation.began > withdrawn + WITHDRAWAL_SECS:
             since = operation.began - withdrawn
             text = f"a token of {operation.key} was good {since:.1f} s after its key had gone"
             yield Violation("dead-token", operation.stream, operation.ended, text)
@@ -355,6 +370,7 @@ CHECKS: tuple[Callable[[Timeline], Iterator[Violation]], ...] = (
     stale_incarnations,
     missed_writes,
     unfinished_looks,
+    undelivered,
     reopened,
     vanished,
     went_back,
@@ -367,7 +383,7 @@ CHECKS: tuple[Callable[[Timeline], Iterator[Violation]], ...] = (
 
 
 def _audited(line: Timeline) -> list[Life]:
-    """A run that was cut short leaves incarnations that nobody looked through."""
+    """A run that was cut short leaves others: they are `Findings.missing`."""
     return [life for life in line.lives.values() if life.is_audited]
 
 
@@ -375,6 +391,12 @@ def _seen(name: str, read: Read, text: str) -> Violation:
     return Violation(
         name, read.stream, read.ended, f"{read.who} by {read.door}, {read.mode}: {text}"
     )
+
+
+def _was_let_in(operation: Operation) -> bool:
+    """Whether the answer is one that only a good token gets: a 304 or 404 as well as a 200."""
+    status = operation.status
+    return 0 < status < 500 and status not in SHUT_OUT and status != 429
 
 
 def _sent_at(life: Life, id_: str) -> float:

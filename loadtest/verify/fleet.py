@@ -10,7 +10,6 @@ and the run says so.
 """
 
 import asyncio
-import ctypes
 import os
 import random
 import signal
@@ -27,6 +26,7 @@ import aiohttp
 
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.faultproxy import faults_command, write_plan
+from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_redis
 from loadtest.tokens import AUDIENCE, ISSUER
 from loadtest.verify.doors import Door
@@ -39,7 +39,6 @@ POLL_SECS = 0.02
 GATEWAYS = 2
 ENVOY_SHARE = GATEWAYS  # for each request that goes to one of the gateways
 SERVER_PORTS = (20_000, 32_000)
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 ORIGIN_SETTINGS = {
     # Small, so that a short run has many chunks, journal files and checkpoints.
@@ -131,7 +130,7 @@ class Part:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # so that a signal reaches its children as well
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
 
     async def kill(self) -> None:
@@ -163,11 +162,6 @@ class Part:
     @property
     def _log(self) -> Path:
         return self._folder / f"{self.name}.log"
-
-
-def _end_with_parent() -> None:
-    """Nobody else would kill the fleet of a run that was killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(slots=True)

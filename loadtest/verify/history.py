@@ -16,6 +16,10 @@ from msgspec import Struct
 FILE = "history.jsonl"
 
 Outcome = Literal["ok", "refused", "unknown"]
+Mode = Literal["catch-up", "long-poll", "sse", "final"]
+LIVE: tuple[Mode, ...] = ("long-poll", "sse")  # in which a reader waits
+MODES: tuple[Mode, ...] = ("catch-up", *LIVE)
+FINAL: Mode = "final"  # catch-up in the last look
 
 
 class Run(Struct, tag="run", omit_defaults=True):
@@ -59,6 +63,7 @@ class Read(Operation, tag="read", omit_defaults=True, kw_only=True):
     """One answer, or one event with its control event; then `began` is when it was asked for."""
 
     mode: str
+    last: bool = False  # it waits in the last look, and must come to the end
     session: int = 0
     asked: str = ""
     ids: list[str] = []
@@ -89,6 +94,7 @@ class Truth(Struct, tag="truth", omit_defaults=True, kw_only=True):
     asked: str
     next: str
     ids: list[str]
+    more: bool = False  # the stream goes on after `next`
     closed: bool = False
     damage: str = ""
 

@@ -73,6 +73,11 @@ class Keeper:
         self._last_unknown = -GHOST_SECS
         self._work = asyncio.Lock()
 
+    @property
+    def tail(self) -> str:
+        """At the last audit."""
+        return self._audited
+
     # -- for producers -----------------------------------------------------------------------------
 
     @contextmanager
@@ -209,6 +214,7 @@ class Keeper:
             await self._pause(since, "audit")
         messages, damage = decode(self.kind, answer.body)
         reached = answer.header(STREAM_NEXT_OFFSET)
+        is_last = answer.says(STREAM_UP_TO_DATE) or answer.status != 200
         if answer.status != 200:  # but it must be there
             messages, damage, reached = [], f"answer {answer.status}", self._audited
         world.recorder.add(
@@ -220,13 +226,14 @@ class Keeper:
                 asked=self._audited,
                 next=reached,
                 ids=[shown_id(self.stream, message) for message in messages],
+                more=not is_last,
                 closed=answer.says(STREAM_CLOSED),
                 damage=damage,
             )
         )
         self._audited = reached
         self._count += len(messages)
-        return answer.says(STREAM_UP_TO_DATE) or answer.status != 200
+        return is_last
 
 
 def shown_id(stream: str, message: Message) -> str:

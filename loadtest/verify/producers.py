@@ -47,6 +47,14 @@ class Producer:
             if random.random() < FORBIDDEN:
                 await self._send(self._message()._replace(producer=INTRUDER, seq=0), INTRUDER)
 
+    async def say_one(self, until: float) -> None:
+        """One message, the first of this producer, until it is acknowledged or time is up."""
+        self._generation, self._number = self._keeper.generation, 0
+        while self._world.doors.now() < until:
+            if await self._try():
+                return
+            await asyncio.sleep(RETRY_SECS[0])
+
     def _message(self) -> Message:
         return Message(self._keeper.stream, self._generation, self.name, self._number)
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from email.message import Message as MimeHeaders
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
-from loadtest.verify.doors import LIVE_SECS, Answer, Door
-from loadtest.verify.history import Read
+from loadtest.verify.doors import LIVE_SECS, TIMEOUT, Answer, Door
+from loadtest.verify.history import FINAL, LIVE, Mode, Read
 from loadtest.verify.keepers import Keeper, World, shown_id
 from loadtest.verify.keyring import Token, may_read
 from loadtest.verify.messages import BINARY, JSON, decode, generation_of
@@ -28,13 +28,10 @@ from protocol.names import (
 from protocol.offsets import NOW, START
 from protocol.sse import Decoder
 
-Mode = Literal["catch-up", "long-poll", "sse", "final"]
-
 SESSION_ANSWERS = (5, 60)
 PAUSE_SECS = (0.1, 0.5)
-LIVE = ("long-poll", "sse")
 ENDLESS = 1 << 30
-LAST_LOOK_SECS = 20.0
+BEFORE_TAIL = 10  # messages that a listener is told at once
 SHUT_OUT_SECS = (0.5, 2.0)
 CONDITIONAL = 0.5  # how often a plain reader at the tail asks only for news
 
@@ -75,23 +72,22 @@ class Reader:
         self._session = 0
         self._place = Place()
         self._token: Token | None = None
+        self._listening = False
+        self._heard = ""
         self.allowed = may_read(subject, keeper.stream)
 
     async def run(self) -> None:
         await self._keeper.may_write.wait()
-        step = {"catch-up": self._look, "long-poll": self._wait, "sse": self._follow}[self._mode]
         while not self._world.stopping.is_set():
             if self._place.left <= 0:
                 await asyncio.sleep(self._random.uniform(*PAUSE_SECS))
                 self._begin()
-            await step()
+            await self._step()
             if not self.allowed:
                 await asyncio.sleep(self._random.uniform(*SHUT_OUT_SECS))
 
-    async def read_all(self) -> None:
-        """From the start to the tail, once; whatever fails is tried again for a while."""
-        self._mode = "final"
-        until = self._world.doors.now() + LAST_LOOK_SECS
+    async def read_all(self, until: float) -> None:
+        """From the start to the tail, once; whatever fails is tried again until time is up."""
         self._place = self._new_place(START)
         while self._world.doors.now() < until:
             answer = await self._ask({"offset": self._place.offset}, {})
@@ -106,6 +102,31 @@ class Reader:
             if self._place.left <= 0:
                 self._place = self._new_place(START)
 
+    async def listen(self) -> None:
+        """Live, from a little before the tail, until the stream is closed or this is cancelled."""
+        self._listening = True
+        recent = list(self._keeper.recent)[-BEFORE_TAIL:]
+        self._place = self._new_place(recent[0] if recent else self._keeper.tail)
+        while True:
+            await self._step()
+            if self._place.last is not None and self._place.last.closed:
+                return
+            if self._place.left <= 0:
+                self._place = self._new_place(self._keeper.tail)
+
+    def is_at(self, offset: str) -> bool:
+        """Whether it waits there, or beyond."""
+        return self._place.offset >= offset
+
+    def has_heard(self, offset: str) -> bool:
+        return self._heard >= offset
+
+    def give_up(self) -> None:
+        """Write down that nothing came: silence leaves no line of its own."""
+        self._asked = self._choose()
+        now = self._world.doors.now()
+        self._record(Answer(now, now, trouble=TIMEOUT))
+
     def _begin(self) -> None:
         """Mostly from the start of the stream."""
         offset = self._random.choice((START, START, START, NOW, "recent"))
@@ -117,10 +138,23 @@ class Reader:
     def _new_place(self, offset: str) -> Place:
         """Of another session."""
         self._session += 1
-        left = ENDLESS if self._mode == "final" else self._random.randint(*SESSION_ANSWERS)
+        left = (
+            ENDLESS
+            if self._mode == FINAL or self._listening
+            else self._random.randint(*SESSION_ANSWERS)
+        )
         return Place(offset, left=left)
 
     # -- the three ways ----------------------------------------------------------------------------
+
+    async def _step(self) -> None:
+        match self._mode:
+            case "long-poll":
+                await self._wait()
+            case "sse":
+                await self._follow()
+            case _:
+                await self._look()
 
     async def _look(self) -> None:
         """Go on, or look at the same range again and take the old answer where it still holds."""
@@ -183,7 +217,8 @@ class Reader:
                     answer.ended = self._world.doors.now()
                     self._take_pair(answer, data, json.loads(event.data))
                     data = []
-            if self._place.left <= 0 or self._world.stopping.is_set():
+            is_over = self._world.stopping.is_set() and not self._listening
+            if self._place.left <= 0 or is_over:
                 return
 
     def _take_pair(self, answer: Answer, data: list[str], control: dict[str, Any]) -> None:
@@ -231,6 +266,7 @@ class Reader:
 
     def _move(self, read: Read) -> None:
         place = self._place
+        self._heard = max(self._heard, read.next)
         generation = generation_of(read.ids[0]) if read.ids and "/" not in read.ids[0] else -1
         if place.generation >= 0 and generation not in (-1, place.generation):
             place.left = 0  # another incarnation: what we have of it is from its middle
@@ -328,6 +364,7 @@ class Reader:
             allowed=self.allowed,
             key=token.key,
             mode=mode or self._mode,
+            last=self._listening,
             session=self._session,
             asked=asked,
             cursor_sent="" if mode or self._mode not in LIVE else self._place.cursor,

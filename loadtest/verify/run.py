@@ -11,17 +11,17 @@ from loadtest.verify.availability import measure
 from loadtest.verify.check import Findings, check_history
 from loadtest.verify.doors import Door, Doors, make_session
 from loadtest.verify.fleet import Fleet, MakeEnvoy, make_fleet
-from loadtest.verify.history import FILE, Record, Recorder, Run
+from loadtest.verify.history import FILE, MODES, Record, Recorder, Run
 from loadtest.verify.keepers import Keeper, World
-from loadtest.verify.keyring import AREAS, INTRUDER, KEEPER, READERS, Keyring, KeyServer
+from loadtest.verify.keyring import AREAS, INTRUDER, READERS, Keyring, KeyServer
+from loadtest.verify.lastlook import look_last
 from loadtest.verify.messages import BINARY, JSON, KINDS, TEXT
 from loadtest.verify.nemesis import Nemesis
 from loadtest.verify.plan import Step, make_plan
 from loadtest.verify.producers import Producer
-from loadtest.verify.readers import Mode, Reader
+from loadtest.verify.readers import Reader
 from loadtest.verify.verdict import describe
 
-MODES: tuple[Mode, ...] = ("catch-up", "long-poll", "sse")
 SHORT = {JSON: "json", TEXT: "text", BINARY: "binary"}
 STREAMS = {f"verify/{area}/{SHORT[kind]}": kind for area in AREAS for kind in KINDS}
 
@@ -120,7 +120,7 @@ async def campaign(
             world.stopping.set()
             for reader in readers:
                 reader.cancel()
-        await _last_look(world, keepers)
+        await look_last(world, list(keepers.values()))
 
 
 def _producers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator[Producer]:
@@ -143,20 +143,6 @@ def _readers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator
             mode = world.random.choice(MODES)
             yield Reader(world, keeper, f"{subject} at {stream}", subject, mode)
         yield Reader(world, keeper, f"idler at {stream}", READERS["*"], "catch-up", renewing=0.0)
-
-
-async def _last_look(world: World, keepers: dict[str, Keeper]) -> None:
-    """What the origin has, and what each door shows of it."""
-    for keeper in keepers.values():
-        await keeper.audit()
-    doors = {door.name: door for door in [*world.front, world.origin]}
-    await asyncio.gather(
-        *(
-            Reader(world, keeper, f"last at {door.name}", KEEPER, "catch-up", door=door).read_all()
-            for keeper in keepers.values()
-            for door in doors.values()
-        )
-    )
 
 
 def _heading(seed: int, seconds: float, parts: list[str], plan: Sequence[Step]) -> Run:

@@ -20,6 +20,7 @@ def describe(records: Sequence[Record], findings: Findings, availability: Availa
             "",
             *_tolerated(findings),
             *_violations(findings),
+            *_missing(findings),
         ]
     )
 
@@ -79,7 +80,7 @@ def _tolerated(findings: Findings) -> list[str]:
 
 def _violations(findings: Findings) -> list[str]:
     if not findings.violations:
-        return ["INTACT: no promise was broken."]
+        return [] if findings.missing else ["INTACT: no promise was broken."]
     names = Counter(violation.name for violation in findings.violations)
     lines = [f"BROKEN: {len(findings.violations)} violations ({_counts(names)})"]
     for name in names:
@@ -87,6 +88,16 @@ def _violations(findings: Findings) -> list[str]:
         lines += [f"  {text}" for text in of_kind[:SHOWN]]
         if len(of_kind) > SHOWN:
             lines.append(f"  and {len(of_kind) - SHOWN} more of {name}")
+    return lines
+
+
+def _missing(findings: Findings) -> list[str]:
+    if not findings.missing:
+        return []
+    lines = ["INCOMPLETE: the history does not show enough to say that nothing else was broken:"]
+    lines += [f"  {what} is missing" for what in findings.missing[:SHOWN]]
+    if len(findings.missing) > SHOWN:
+        lines.append(f"  and {len(findings.missing) - SHOWN} more")
     return lines
 
 

@@ -152,6 +152,10 @@ class Shard:
                     return max(end, at_or_after)
         return at_or_after
 
+    def forget_dead_readers(self) -> None:
+        """They keep pages from being used again."""
+        self.env.reader_check()
+
     def _seek(self, cursor: lmdb.Cursor, stream_id: int, start: int) -> None:
         """To the row that holds `start`, which may begin before it."""
         if cursor.set_range(_KEY.pack(stream_id, start)):
@@ -203,9 +207,12 @@ class AcidStorage:
         """What a backup held back, or left behind when it was killed."""
         while True:
             await asyncio.sleep(TIDY_SECS)
-            await self._loop.run_in_executor(self._blob_workers, self._reclaimer.settle)
-            for shard in self._shards:  # a dead reader keeps pages from being used again
-                shard.env.reader_check()
+            try:
+                await self._loop.run_in_executor(self._blob_workers, self._reclaimer.settle)
+                for shard in self._shards:
+                    shard.forget_dead_readers()
+            except (lmdb.Error, OSError) as error:  # the next time may be better
+                log.error("tidying failed: %s", error)
 
     def _open(self) -> list[StreamState]:
         self._check_manifest()

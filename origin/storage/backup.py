@@ -33,6 +33,7 @@ from origin.storage.copies import (
     DATA,
     FORMAT,
     Copier,
+    Copy,
     Head,
     Manifest,
     check_sizes,
@@ -91,9 +92,13 @@ def back_up(
     return code
 
 
-def restore(folder: str, data_dir: str, out: TextIO) -> int:
+def restore(folder: str, data_dir: str, out: TextIO, *, keep_damaged: bool = False) -> int:
+    """0 when all of the backup is there again, 1 when damaged files of some streams were kept."""
     manifest = read_manifest(folder)
-    check_sizes(folder, manifest.copies.values())
+    copies = manifest.copies.values()
+    forgiven = {copy.path for copy in copies if keep_damaged and _is_of_one_stream(copy)}
+    check_sizes(folder, (copy for copy in copies if copy.path not in forgiven))
+    damages = 0
     _refuse_full(data_dir)
     os.makedirs(data_dir, mode=0o750, exist_ok=True)
     lock_fd = lock_directory(data_dir)
@@ -101,11 +106,14 @@ def restore(folder: str, data_dir: str, out: TextIO) -> int:
         _refuse_full(data_dir)
         with _restoring(data_dir):
             copier = Copier(os.path.join(folder, DATA), data_dir)
-            for noted in manifest.copies.values():
-                copy = copier.copy(noted.path, noted.start, noted.end, noted.size)
-                if copy != noted:
-                    path = os.path.join(folder, DATA, noted.path)
-                    raise DamagedData(path, noted.start, "not the bytes that were backed up")
+            for noted in copies:
+                try:
+                    _restore_file(copier, folder, noted)
+                except DamagedData as error:
+                    if noted.path not in forgiven:
+                        raise
+                    damages += 1
+                    print(f"damaged: {error}", file=out)
     finally:
         os.close(lock_fd)
     print(
@@ -113,7 +121,25 @@ def restore(folder: str, data_dir: str, out: TextIO) -> int:
         f"of {manifest.head.made}",
         file=out,
     )
-    return 0
+    if damages:
+        inspect.fsck(data_dir, out)  # names the streams
+    return 1 if damages else 0
+
+
+def _is_of_one_stream(copy: Copy) -> bool:
+    """Damage to it is found when that stream is read, and by no other. What all streams share is
+    another matter: the damaged end of a journal looks like the end of what was written."""
+    return copy.path.startswith(("segments/", "snapshots/"))
+
+
+def _restore_file(copier: Copier, folder: str, noted: Copy) -> None:
+    path = os.path.join(folder, DATA, noted.path)
+    try:
+        copy = copier.copy(noted.path, noted.start, noted.end, noted.size)
+    except FileNotFoundError:
+        raise DamagedData(path, noted.start, "it is missing") from None
+    if copy != noted:
+        raise DamagedData(path, noted.start, "not the bytes that were backed up")
 
 
 @contextmanager
@@ -251,7 +277,7 @@ def _same_moment(shards: list[Shard]) -> "list[lmdb.Transaction[bytes]]":
     Asked by a second view, because what a shard says of itself runs ahead of what can be read.
     """
     for shard in shards:
-        shard.env.reader_check()  # an earlier backup may have been killed
+        shard.forget_dead_readers()  # an earlier backup may have been killed
     for _ in range(TRIES):
         views = [shard.env.begin() for shard in shards]
         if all(_newest(s) == view.id() for s, view in zip(shards, views, strict=True)):

@@ -119,13 +119,14 @@ class Copier:
         self._files = Files()
 
     def copy(self, path: str, start: int, end: int, size: int | None = None) -> Copy:
-        """A range of a file; less of it where the file is shorter."""
+        """A range of a file; less of it where the file is shorter, DamagedData where the disk does
+        not give it back."""
         source = os.open(os.path.join(self._source, path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             target = self._create(path)
             try:
                 at, crc = start, 0
-                while at < end and (data := os.pread(source, min(PIECE_BYTES, end - at), at)):
+                while at < end and (data := self._read(source, path, end - at, at)):
                     self._files.write_at(target, data, at)
                     crc = crc32c(data, crc)
                     at += len(data)
@@ -135,6 +136,13 @@ class Copier:
         finally:
             os.close(source)
         return Copy(path, at if size is None else size, start, at, crc)
+
+    def _read(self, source: int, path: str, most: int, at: int) -> bytes:
+        try:
+            return os.pread(source, min(PIECE_BYTES, most), at)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise DamagedData(os.path.join(self._source, path), at, reason) from None
 
     def write(self, path: str, data: bytes, size: int | None = None) -> Copy:
         """Bytes of our own, as a file of that size."""
@@ -153,14 +161,19 @@ class Copier:
         return Copy(path, size, 0, size, checksum(whole, 0, size))
 
     def link(self, base: str, known: Copy) -> bool:
-        """Share the file of an earlier backup if ours has the same bytes."""
-        if checksum(os.path.join(self._source, known.path), known.start, known.end) != known.crc:
-            return False
+        """Share the file of an earlier backup if ours has the same bytes, and it has them still."""
+        ours, theirs = (
+            os.path.join(folder, known.path) for folder in (self._source, os.path.join(base, DATA))
+        )
         path = os.path.join(self._target, known.path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            os.link(os.path.join(base, DATA, known.path), path)
-        except OSError:  # on another disk, or no longer there
+            if os.stat(theirs).st_size != known.size:
+                return False
+            if any(checksum(p, known.start, known.end) != known.crc for p in (ours, theirs)):
+                return False
+            os.link(theirs, path)
+        except OSError:  # on another disk, or no longer there, or not to be read
             return False
         return True
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.console.minting import MintKey
 from gateway.devkeys import ensure_dev_key
 from tests.console.driver import Driver
 from tests.helpers.chromium import Chromium
@@ -32,7 +33,7 @@ def gateway(
     config = make_gateway_config(
         f"http://127.0.0.1:{origin.port}", jwks_path=jwks, gateway={"drain_secs": 1.0}
     )
-    with LocalGateway(config, dev_key=key) as gateway:
+    with LocalGateway(config, mint_key=MintKey(key, "secret-of_1-run")) as gateway:
         # A gateway that is started again comes back to its port.
         gateway.config = replace(config, gateway=replace(config.gateway, port=gateway.port))
         yield gateway

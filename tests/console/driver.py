@@ -8,6 +8,7 @@ import time
 from typing import Any
 from urllib.parse import quote
 
+from gateway.console.minting import MintKey
 from gateway.devkeys import sign_token
 from tests.helpers.chromium import CONTROL, Chromium, Page
 from tests.helpers.gateway import LocalGateway, TokenClient
@@ -32,14 +33,25 @@ class Driver:
             self._api = self.gateway.client(self.token())
         return self._api
 
+    @property
+    def mint_key(self) -> MintKey:
+        assert self.gateway.mint_key is not None
+        return self.gateway.mint_key
+
+    @property
+    def printed(self) -> str:
+        """What follows /console/ in the address that `weir up` prints."""
+        return f"#mint={self.mint_key.secret}"
+
     def token(self, scope: str = ALL_SCOPES, *, ttl: float = 3600, now: float = 0.0) -> str:
-        key = self.gateway.dev_key
-        assert key is not None
+        key = self.mint_key.path
         return sign_token(key, "alice", scope, ttl, AUDIENCE, ISSUER, now or time.time())
 
     # -- pages ---------------------------------------------------------------------------------
 
-    def open(self, place: str = "", **look: Any) -> None:
+    def open(self, place: str | None = None, **look: Any) -> None:
+        """As `weir up` says, unless another place is given."""
+        place = self.printed if place is None else place
         self.page = self._browser.open("about:blank", **look)
         self.opened = True
         self.page.ask(

@@ -17,6 +17,49 @@ def test_a_newcomer_mints_a_token_with_one_click(driver: Driver) -> None:
     driver.says("dev · 59 min", "#token-button")
 
 
+def test_the_secret_leaves_the_address_and_stays_in_the_tab(driver: Driver) -> None:
+    driver.open()
+    secret = driver.mint_key.secret
+    assert driver.page.evaluate("location.href") == f"{driver.gateway.url}/console/"
+    assert driver.page.evaluate("sessionStorage.getItem('weir-mint')") == secret
+    assert driver.page.evaluate("localStorage.length") == 0
+    driver.mint()
+    assert not any(secret in url for url in driver.page.requests)
+
+
+def test_without_the_printed_address_the_console_says_where_tokens_come_from(
+    driver: Driver,
+) -> None:
+    driver.expects_refusals = True
+    driver.open("")
+    driver.says(
+        "open the address that `weir up` printed, or paste what `weir token` prints", "main"
+    )
+    assert "Mint" not in driver.text("main")
+    driver.page.click("#token-button")
+    driver.says("`weir up` printed", "dialog")
+    assert "Mint" not in driver.text("dialog")
+    driver.page.evaluate("document.querySelector('dialog').close()")
+    driver.page.evaluate("location.hash = '#mint=of-an-earlier-run'")
+    driver.says("Mint", "main")
+    driver.page.click(".empty-page .primary")
+    driver.says("open the address that `weir up` printed")
+    driver.page.evaluate(f"location.hash = '{driver.printed}'")  # pasted into the same tab
+    driver.page.wait_for("location.hash === ''")
+    driver.mint()
+
+
+def test_names_that_browsers_would_change_are_refused(console: Driver) -> None:
+    for name in ("../../console/setup", "/ds/agents/.."):
+        console.go(name)
+        console.says("No part of a name can be")
+        console.sees("main .home")
+    console.page.click("[aria-label='New stream']")
+    console.fill("dialog .field:nth-of-type(1) input", "a/../b")
+    console.page.click("dialog [type=submit]")
+    console.says("No part of a name can be", "dialog")
+
+
 def test_the_token_is_explained_and_never_in_the_address(driver: Driver) -> None:
     driver.open()
     token = driver.token("read:chat/* write:chat/1", ttl=600)
@@ -260,8 +303,10 @@ def test_buckets_and_their_streams_are_listed(console: Driver) -> None:
 
 def test_streams_that_others_use_are_listed(console: Driver) -> None:
     console.api.create("others/stream")
-    console.page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")
-    console.says("others/stream", "#sidebar")
+    console.page.wait_for(  # the gateway may repeat its last answer for a second
+        """(dispatchEvent(new HashChangeEvent('hashchange')),
+            document.querySelector('#sidebar').innerText.includes('others/stream'))"""
+    )
 
 
 def test_an_empty_bucket_is_deleted_and_a_full_one_is_not(console: Driver) -> None:

@@ -1,5 +1,6 @@
 """What is served below /console/, to whom, and what it never does."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.config import load_config
+from gateway.config import AuthConfig, load_config
 from gateway.console.figures import Figures, add_up
+from gateway.console.lately import FRESH_SECS, Lately
 from gateway.console.minting import is_local, is_own_page
+from gateway.console.service import STREAMS, Console
 from gateway.rules.access import Scopes, scope_name
 from protocol.sse import Decoder, data_event
 from tests.console.driver import Driver
@@ -43,6 +46,7 @@ def own_page(gateway: LocalGateway, **other: str) -> dict[str, str]:
         "Origin": gateway.url,
         "Sec-Fetch-Site": "same-origin",
         "Content-Type": "application/json",
+        "Weir-Mint": "" if gateway.mint_key is None else gateway.mint_key.secret,
     }
     headers |= {name.replace("_", "-"): value for name, value in other.items()}
     return {name: value for name, value in headers.items() if value}
@@ -151,6 +155,10 @@ def test_the_page_on_this_machine_gets_a_token(gateway: LocalGateway) -> None:
         {"X_Forwarded_For": "127.0.0.1"},
         {"Forwarded": "for=127.0.0.1"},
         {"Via": "1.1 proxy"},
+        {"Weir_Mint": ""},  # another user here, or a proxy that hides itself
+        {"Weir_Mint": "secret-of_1-ru"},
+        {"Weir_Mint": "secret-of_1-run1"},
+        {"Weir_Mint": "\u00e9"},
     ],
     ids=str,
 )
@@ -328,12 +336,54 @@ def test_streams_that_were_served_are_named_to_who_may_read_them(
     driver.api.create("served/one")
     driver.api.create("served/two")
     driver.api.read("served/none")
-    assert served("read:*")[:2] == ["served/two", "served/one"]
+    wait_until(lambda: served("read:*")[:2] == ["served/two", "served/one"])
     assert served("read:served/*") == ["served/two", "served/one"]
     assert served("read:served/one write:*") == ["served/one"]
     assert served("write:*") == []
     driver.api("DELETE", "served/one")
-    assert served("read:served/*") == ["served/two"]
+    wait_until(lambda: served("read:served/*") == ["served/two"])
+
+
+class Workers:
+    """What they know of, and how often they were asked."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.asked = 0
+
+    async def __call__(self) -> tuple[str, ...]:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return self.names
+
+
+@pytest.mark.parametrize("scope", ["", "write:*", "read:", "read:%FF create:a"])
+def test_who_may_read_nothing_makes_nobody_work(scope: str) -> None:
+    workers = Workers("a")
+    console = Console(AuthConfig(), workers, workers, None)
+    reply = asyncio.run(console.tell(STREAMS, Scopes.parse(scope)))
+    assert json.loads(reply.body) == {"streams": []}
+    assert workers.asked == 0
+
+
+def test_workers_are_asked_for_streams_once_a_second_however_many_ask() -> None:
+    workers, now = Workers("b", "a", "b"), 0.0
+    lately = Lately(workers, lambda: now)
+
+    async def ask_often() -> list[tuple[str, ...]]:
+        return await asyncio.gather(*(lately.names() for _ in range(100)))
+
+    async def check() -> None:
+        nonlocal now
+        assert await ask_often() == [("b", "a")] * 100
+        workers.names = ("c",)
+        now = FRESH_SECS * 0.99
+        assert await lately.names() == ("b", "a") and workers.asked == 1
+        now = FRESH_SECS
+        assert await ask_often() == [("c",)] * 100
+        assert workers.asked == 2
+
+    asyncio.run(check())
 
 
 # -- what the page reckons by itself -----------------------------------------------------------
@@ -371,6 +421,21 @@ def test_the_page_reads_scopes_as_the_gateway_does(console: Driver) -> None:
             {json.dumps(NAMES)}.map((name) => scopeName('read', name)))"""
     )
     assert named == [scope_name("read", name) for name in NAMES]
+
+
+def test_the_page_asks_for_no_name_that_browsers_would_change(console: Driver) -> None:
+    names = ["..", ".", "a/../b", "/ds/../console/token", "/ds/agents/..", "./a", "a/."]
+    fine = ["...", "a/..b", ".a", "a./b", "%2e%2e", "a b/é"]
+    refused = console.page.evaluate(
+        f"""import('/console/names.js').then(({{ pathOf }}) => {json.dumps(names + fine)}.filter(
+            (name) => {{ try {{ pathOf(name); }} catch {{ return true; }} }}))"""
+    )
+    assert refused == names
+    kept = console.page.evaluate(
+        f"""import('/console/names.js').then(({{ pathOf }}) => {json.dumps(fine)}.every(
+            (name) => new URL(pathOf(name), location.origin).pathname === pathOf(name)))"""
+    )
+    assert kept is True
 
 
 def test_the_page_cuts_arrays_into_their_elements(console: Driver) -> None:

@@ -3,6 +3,8 @@
 The gateways are scripted here, so that all that reaches them is seen.
 """
 
+import errno
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -228,6 +230,15 @@ def test_who_opens_streams_only_to_reset_them_is_cut_off_alone(edge: Edge) -> No
             rapid.wait_for(lambda: rapid.goaway is not None)
             rapid.wait_for(lambda: False)
         assert honest.request("GET", PATH, edge.headers).status == 200
+
+
+def test_nobody_else_can_listen_where_envoy_does(edge: Edge) -> None:
+    """A second Envoy would get a share of the clients, and nobody would notice."""
+    for port in (edge.envoy.port, edge.envoy.plain_port):
+        with socket.socket() as second, pytest.raises(OSError) as refused:
+            second.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            second.bind(("127.0.0.1", port))
+        assert refused.value.errno == errno.EADDRINUSE
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1:DeprecationWarning")

@@ -31,6 +31,7 @@ from gateway.config import (
     ServingConfig,
     UpstreamConfig,
 )
+from gateway.console.minting import MintKey
 from tests.helpers.keys import AUDIENCE, ISSUER, make_key, make_token, write_jwks
 from tests.helpers.origin import STOP_S, LoggedErrors
 from tests.helpers.rawhttp import Client, Connection, EventStream, Response
@@ -120,14 +121,14 @@ class LocalGateway:
         *,
         worker: int = 0,
         run_dir: Path | None = None,
-        dev_key: Path | None = None,
+        mint_key: MintKey | None = None,
     ) -> None:
         self.config = config
         self.errors = LoggedErrors()
         self.leftovers: list[str] = []  # tasks that outlived a stop
         self._worker = worker
         self._run_dir = run_dir
-        self.dev_key = dev_key
+        self.mint_key = mint_key
         self._running = False
 
     def __enter__(self) -> Self:
@@ -222,7 +223,7 @@ class LocalGateway:
 
     async def _make(self) -> None:
         self.gateway = Gateway(
-            self.config, worker=self._worker, run_dir=self._run_dir, dev_key=self.dev_key
+            self.config, worker=self._worker, run_dir=self._run_dir, mint_key=self.mint_key
         )
 
     async def _note_leftovers(self) -> None:

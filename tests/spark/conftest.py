@@ -4,7 +4,6 @@ that streams can be read from."""
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark import logsource, source
 from spark.http import Address, Client
 from spark.planning import Partitions
 from spark.reading import read_ranges
+from spark.session import start
 from spark.streams import Streams
 from tests.helpers.gateway import KEY, LocalGateway, make_gateway_config
 from tests.helpers.keys import make_token
@@ -29,10 +28,7 @@ TEXT = "text/plain"
 KILLS = int(os.environ.get("WEIR_REPORT_KILLS", "2"))
 QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}  # compiling well would not pay
 SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
     # Short lives: compiling well and collecting in parallel would not pay.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -43,17 +39,11 @@ SETTINGS = {
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """In this process, with two cores; the only one, because a process can have no second."""
     need(shutil.which("java"), "Spark needs a Java runtime")
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # of the workers that Spark starts
     folder = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.master("local[2]").appName("tests")
-    for key, value in SETTINGS.items():
-        builder = builder.config(key, value)
-    session = builder.config("spark.sql.warehouse.dir", str(folder)).getOrCreate()
+    session = start("local[2]", SETTINGS | {"spark.sql.warehouse.dir": str(folder)})
     # Tests provoke errors, and look at them themselves.
     session.sparkContext.setLogLevel("OFF")
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    source.register(session)
-    logsource.register(session)
     yield session
     session.stop()
 

@@ -6,7 +6,7 @@ Every operation takes a moment of its own, so there is just one right answer to 
 from itertools import count
 from typing import Any, TypeVar
 
-from loadtest.verify.history import Append, Change, Fault, Read, Record, Truth
+from loadtest.verify.history import LIVE, Append, Change, Fault, Read, Record, Truth
 
 STREAM = "verify/a/json"
 
@@ -94,6 +94,14 @@ class Honest:
             told |= {"closed": up_to_date and self.is_closed, "outcome": "ok"}
         base = {"who": "reader", "mode": "catch-up", "asked": asked}
         return self._add(Read, **(base | told | different))
+
+    def look_last(self) -> None:
+        """Through the only door there is: at what is there, and at what comes."""
+        self.audit()
+        begin = offset(self._earliest) if self._earliest else START
+        self.read(begin, mode="final", who="last")
+        for mode in LIVE:
+            self.read(begin, mode=mode, who=f"last {mode}", last=True)
 
     def bootstrap(self) -> Read:
         return self._add(

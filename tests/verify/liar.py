@@ -21,7 +21,7 @@ class Lie:
     def rewrite(self, request: web.Request, headers: dict[str, str]) -> None:
         """Change what is sent to the gateway."""
 
-    def answer(self, request: web.Request) -> web.Response | None:
+    async def answer(self, request: web.Request) -> web.Response | None:
         """Answer without asking the gateway."""
         return None
 
@@ -37,6 +37,9 @@ class Lie:
         """Change a data event and the control event behind it."""
         return text
 
+    async def after_event(self, text: bytes) -> None:
+        """Let a reader wait for the next."""
+
 
 @dataclass(slots=True)
 class LostAcknowledgement(Lie):
@@ -44,7 +47,7 @@ class LostAcknowledgement(Lie):
 
     ends: dict[str, str] = field(default_factory=dict)
 
-    def answer(self, request: web.Request) -> web.Response | None:
+    async def answer(self, request: web.Request) -> web.Response | None:
         end = self.ends.get(request.path)
         if self.told or request.method != "POST" or end is None:
             return None
@@ -66,7 +69,7 @@ class StaleChunk(Lie):
 
     kept: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
 
-    def answer(self, request: web.Request) -> web.Response | None:
+    async def answer(self, request: web.Request) -> web.Response | None:
         if request.path not in self.kept or request.query_string != "offset=-1":
             return None
         self.told += 1
@@ -106,6 +109,33 @@ class LeakedScope(Lie):
             headers["Authorization"] = self.token
 
 
+@dataclass(slots=True)
+class SilentHub(Lie):
+    """Serves what is there, and never wakes anyone who waits for more."""
+
+    tails: set[tuple[str, str]] = field(default_factory=set)
+
+    async def answer(self, request: web.Request) -> web.Response | None:
+        at = (request.path, request.query.get("offset", ""))
+        if request.query.get("live") == "long-poll" and at in self.tails:
+            await self._wait_for_ever()
+        return None
+
+    def heard(
+        self, request: web.Request, status: int, headers: dict[str, str], body: bytes
+    ) -> None:
+        if headers.get("Stream-Up-To-Date") == "true":
+            self.tails.add((request.path, headers["Stream-Next-Offset"]))
+
+    async def after_event(self, text: bytes) -> None:
+        if b'"upToDate":true' in text:
+            await self._wait_for_ever()
+
+    async def _wait_for_ever(self) -> None:
+        self.told += 1
+        await asyncio.Event().wait()
+
+
 class Liar:
     """To be used as a context; `url` is where it listens."""
 
@@ -133,7 +163,7 @@ class Liar:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        told = self._lie.answer(request)
+        told = await self._lie.answer(request)
         if told is not None:
             return told
         headers = {name: value for name, value in request.headers.items() if name != "Host"}
@@ -161,6 +191,7 @@ class Liar:
         with suppress(ConnectionError):  # the reader has left
             async for event in _events(answer.content.iter_any(), self._lie.event):
                 await response.write(event)
+                await self._lie.after_event(event)
         return response
 
 

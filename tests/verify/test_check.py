@@ -321,6 +321,23 @@ def test_the_last_look_must_not_give_up(stream: Honest) -> None:
     assert names(stream) == set()
 
 
+@pytest.mark.parametrize("mode", ["long-poll", "sse"])
+def test_whoever_waits_in_the_last_look_must_be_told_all(stream: Honest, mode: str) -> None:
+    stream.read(limit=4, mode=mode, last=True)
+    stream.read(offset(4), mode=mode, last=True, status=0, outcome="unknown", ids=[], next="")
+    stream.audit()
+    assert names(stream) == {"undelivered"}
+    stream.read(offset(4), mode=mode, last=True)
+    assert names(stream) == set()
+
+
+def test_whoever_waits_in_the_last_look_and_hears_nothing_is_found(stream: Honest) -> None:
+    silence: dict[str, Any] = {"status": 0, "outcome": "unknown", "ids": [], "next": ""}
+    stream.read(mode="sse", last=True, **silence)
+    stream.audit()
+    assert names(stream) == {"undelivered"}
+
+
 def test_the_snapshot_stands_for_as_many_messages_as_it_says(stream: Honest) -> None:
     stream.snapshot()
     stream.append()
@@ -431,13 +448,16 @@ def test_a_message_of_somebody_who_may_not_write_is_a_leak(stream: Honest) -> No
     assert names(stream) == {"leaked-scope"}
 
 
-def test_a_token_is_dead_soon_after_its_key(stream: Honest) -> None:
+@pytest.mark.parametrize("told", [{}, {"status": 304, "outcome": "refused"}])
+def test_a_token_is_dead_soon_after_its_key(stream: Honest, told: dict[str, Any]) -> None:
     stream.records.append(Withdrawn(key="key-1", at=stream.moment()[0]))
     stream.read(key="key-1")
     stream.audit()
     assert names(stream) == set()
     stream.wait(int(WITHDRAWAL_SECS))
-    stream.read(key="key-1")
+    stream.read(key="key-1", status=401, outcome="refused", ids=[], next="", up_to_date=False)
+    assert names(stream) == set()
+    stream.read(key="key-1", **told)
     assert names(stream) == {"dead-token"}
 
 

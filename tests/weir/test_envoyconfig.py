@@ -21,6 +21,7 @@ from weir.cli import make_parser
 from weir.envoy import find_envoy, write_config
 from weir.envoyconfig import STREAM_OF_PATH, EnvoySettings, render
 from wire.sections import HttpConfig
+from wire.settings import SettingsError
 
 COMMITTED = ROOT / "envoy" / "envoy.yaml"
 README = ROOT / "envoy" / "README.md"
@@ -194,6 +195,22 @@ def test_names_are_asked_for_again_and_addresses_are_not(
     cluster = render(replace(SETTINGS, gateways=gateways))["static_resources"]["clusters"][0]
     assert ("type" in cluster, "cluster_type" in cluster) == (fixed, not fixed)
     assert len(find(cluster, "socket_address")) == len(gateways)
+
+
+@pytest.mark.parametrize("other", ["https://b.test", "http://a.test", "a.test:80"])
+def test_gateways_that_one_certificate_cannot_cover_are_refused(other: str) -> None:
+    with pytest.raises(SettingsError, match="the same host"):
+        render(replace(SETTINGS, gateways=("https://a.test", other)))
+    with pytest.raises(SettingsError, match="the same host"):
+        render(replace(SETTINGS, gateways=(other, "https://a.test:8443")))
+
+
+def test_envoy_wants_a_token_where_the_console_wants_one() -> None:
+    """Each path of the console that is guarded comes before the rule that lets the rest pass."""
+    rules = find(render(SETTINGS), "rules")[0]
+    free = next(at for at, rule in enumerate(rules) if rule["match"].get("prefix") == "/console/")
+    guarded = {rule["match"].get("path") for rule in rules[:free] if "requires" in rule}
+    assert guarded == {"/console/stats", "/console/streams"}
 
 
 def test_only_the_loopback_reaches_envoys_own_pages() -> None:

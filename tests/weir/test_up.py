@@ -4,16 +4,19 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gateway.console.minting import MintKey
 from gateway.devkeys import ensure_dev_key
 from tests.crash.http import call
 from tests.helpers.processes import children_of, is_gone
 from tests.helpers.rawhttp import Connection, encode_request, wait_until
 from tests.helpers.server import Server, launch_up, serving
 from weir.cli import make_parser
+from weir.fleet import in_a_fleet
 from weir.up import Plan, make_plan, point_at_origin, welcome
 
 NOW = 1_000_000.0
@@ -104,6 +107,21 @@ def test_the_console_is_named_where_there_is_one(folder: Path) -> None:
     assert "console" not in welcome(plan(environ=off), "http://0.0.0.0:1", NOW)
 
 
+def test_the_consoles_address_brings_the_secret(folder: Path) -> None:
+    ensure_dev_key(Path("data/keys"))
+    made = plan()
+    text = welcome(made, "http://0.0.0.0:1", NOW, mint_key=made.mint_key("s3cret"))
+    assert "Open the console: http://127.0.0.1:1/console/#mint=s3cret\n" in text
+
+
+def test_the_console_signs_nothing_behind_a_proxy_or_without_the_key(folder: Path) -> None:
+    made = plan()
+    assert made.mint_key("s") == MintKey(Path("data/keys/dev-key.pem"), "s")
+    assert replace(made, gateway=in_a_fleet(made.gateway)).mint_key("s") is None
+    assert plan(environ={"DS_GATEWAY__TRUSTED_HOPS": "1"}).mint_key("s") is None
+    assert plan(environ={"DS_AUTH__MODE": "off"}).mint_key("s") is None
+
+
 def test_words_for_a_foreign_issuer(folder: Path) -> None:
     text = welcome(plan(environ={"DS_AUTH__JWKS": "https://a/b"}), "http://[::]:1", NOW)
     assert all('-H "Authorization: Bearer $TOKEN"' in line for line in curls(text))
@@ -140,8 +158,21 @@ def test_the_printed_lines_work_when_pasted_and_survive_a_restart(tmp_path: Path
     assert logged.count(b"\n") == 3 and b"demo" in logged
     arguments = ["--port", str(server.port)]
     with serving(launch_up(tmp_path, "file-durable", arguments=arguments)) as again:
+        assert mint(again, secret_in(again)) == 200
+        assert mint(again, secret_in(server)) == 403  # each run has its own
         assert paste(read).endswith("\n\nhello")  # the old token, the old data
         assert again.stop() == 0
+
+
+def secret_in(server: Server) -> str:
+    return server.stdout.partition("/console/#mint=")[2].split()[0]
+
+
+def mint(server: Server, secret: str) -> int:
+    headers = {"Origin": server.url, "Content-Type": "application/json", "Weir-Mint": secret}
+    with Connection(server.port) as connection:
+        headers["Host"] = server.url.removeprefix("http://")
+        return connection.request("POST", "/console/token", headers, b'{"scope": ""}').status
 
 
 def test_readers_get_a_clean_end_from_a_stop(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import { requests } from "./api.js";
 import { askFor } from "./dialogs.js";
 import { el, field, notify } from "./dom.js";
-import { bucketName, bucketOf, linkTo, localName, nameOf } from "./names.js";
+import { bucketName, bucketOf, faultOf, linkTo, localName, nameOf } from "./names.js";
 import { remembered } from "./remember.js";
 
 const TYPES = ["application/json", "text/plain", "application/octet-stream"];
@@ -50,6 +50,7 @@ export const createStream = (start = "") => {
     verb: "Create",
     read: () => {
       const wanted = nameOf(name.value);
+      const fault = faultOf(wanted);
       const asked = {
         type: type.value.trim(),
         ttl: ttl.value.trim(),
@@ -58,9 +59,9 @@ export const createStream = (start = "") => {
         body: body.value,
       };
       return {
-        request: requests.create(wanted || "NAME", asked),
+        request: requests.create(fault ? "NAME" : wanted, asked),
         needs: [["create", wanted]],
-        fault: wanted ? "" : "Give it a name.",
+        fault,
       };
     },
     done: () => {
@@ -96,13 +97,14 @@ export const forkStream = (source, offset = "") => {
     verb: "Fork",
     read: () => {
       const wanted = nameOf(name.value);
+      const fault = faultOf(wanted);
       return {
-        request: requests.fork(wanted || "NAME", source, at.value.trim()),
+        request: requests.fork(fault ? "NAME" : wanted, source, at.value.trim()),
         needs: [
           ["create", wanted],
           ["read", source],
         ],
-        fault: wanted ? "" : "Give it a name.",
+        fault,
       };
     },
     done: () => {
@@ -145,7 +147,7 @@ export const createBucket = (done) => {
     read: () => {
       const ok = /^[a-z0-9_-]{4,64}$/.test(name.value);
       return {
-        request: requests.createBucket(name.value || "NAME"),
+        request: requests.createBucket(ok ? name.value : "NAME"),
         needs: [["create", name.value && bucketName(name.value)]],
         fault: ok ? "" : "That is no name for a bucket.",
       };

@@ -121,12 +121,12 @@ export const loadSetup = async () => {
   session.setup = await response.json();
 };
 
-/** A development token; only a gateway of `weir up`, opened on its own machine, signs one. */
+/** A development token; only a gateway of `weir up`, opened at the address that it printed, signs one. */
 export const mintToken = async (wish) => {
   const request = {
     method: "POST",
     path: "/console/token",
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", "Weir-Mint": session.mintSecret },
     body: JSON.stringify(wish),
   };
   const response = await send(request, { quiet: true });

@@ -3,19 +3,29 @@
 import { createBucket, createStream } from "./actions.js";
 import { loadSetup } from "./api.js";
 import { BucketView } from "./bucket.js";
-import { button, byId, el } from "./dom.js";
+import { button, byId, el, notify } from "./dom.js";
 import { GatewayView } from "./gateway.js";
-import { linkTo, bucketName } from "./names.js";
+import { bucketName, faultOf, linkTo } from "./names.js";
 import { startRequestLog } from "./requestlog.js";
 import { session } from "./session.js";
 import { startSidebar } from "./sidebar.js";
 import { StreamView } from "./stream.js";
 import { startTheme } from "./theme.js";
 import { mintQuickly, openTokens, watchToken } from "./tokens.js";
+import { HOW_TO_MINT } from "./words.js";
+
+const welcomeWords = (needs) => {
+  if (!needs)
+    return "Open a stream by its name, choose one from the list, or create one. What is appended appears as it happens.";
+  if (session.canMint)
+    return "This gateway runs for development on your machine: one click signs a token that may do everything for an hour.";
+  if (session.isMint) return `This gateway runs for development. ${HOW_TO_MINT}`;
+  return "Everything here is asked for with your own token. It stays in this tab; nothing is stored on the server.";
+};
 
 const welcome = () => {
   const needs = session.isMissing;
-  const mint = session.setup.mint_max_secs > 0;
+  const mint = session.canMint;
   const steps = needs
     ? [
         mint ? button("Mint a development token", mintQuickly, { class: "button primary" }) : null,
@@ -29,16 +39,11 @@ const welcome = () => {
           }),
         ),
       ];
-  const text = needs
-    ? mint
-      ? "This gateway runs for development on your machine: one click signs a token that may do everything for an hour."
-      : "Everything here is asked for with your own token. It stays in this tab; nothing is stored on the server."
-    : "Open a stream by its name, choose one from the list, or create one. What is appended appears as it happens.";
   return el(
     "div",
     { class: "empty-page" },
     el("h1", {}, needs ? "Welcome to Weir" : "Streams, live"),
-    el("p", { class: "about" }, text),
+    el("p", { class: "about" }, welcomeWords(needs)),
     el("div", { class: "actions" }, steps),
   );
 };
@@ -66,6 +71,10 @@ const viewOf = (hash) => {
   } catch {
     // as it is
   }
+  if (name && faultOf(name)) {
+    notify(faultOf(name), "bad");
+    return ["home", new HomeView()];
+  }
   if (kind === "stream" && name) return ["stream", new StreamView(name, new URLSearchParams(query).get("from"))];
   if (kind === "bucket" && name) return ["bucket", new BucketView(name)];
   if (kind === "gateway") return ["gateway", new GatewayView()];
@@ -75,6 +84,7 @@ const viewOf = (hash) => {
 let view = null;
 
 const go = () => {
+  session.readAddress();
   view?.close();
   const [kind, next] = viewOf(location.hash);
   view = next;
@@ -93,6 +103,7 @@ byId("skip").addEventListener("click", (event) => {
   byId("main").focus();
 });
 
+session.readAddress(); // before anything is waited for
 startTheme();
 startRequestLog();
 try {

@@ -4,7 +4,19 @@
 const FLAT = "/v1/stream/";
 const BUCKETS = "/ds/";
 
+/** Why this is no name; empty when it is one. Browsers take dots out of paths, encoded or not: what
+ * is asked for would be another stream, or no stream at all. */
+export const faultOf = (name) => {
+  if (!name) return "Give it a name.";
+  return name.split("/").some((part) => part === "." || part === "..")
+    ? "No part of a name can be “.” or “..”: browsers leave such parts out."
+    : "";
+};
+
+/** Throws for what has no path. */
 export const pathOf = (name) => {
+  const fault = faultOf(name);
+  if (fault) throw new Error(fault);
   const encoded = name.split("/").map(encodeURIComponent).join("/");
   return name.startsWith(BUCKETS) ? encoded : FLAT + encoded;
 };

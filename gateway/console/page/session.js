@@ -1,9 +1,11 @@
 // The token and what it says. It lives in this tab's sessionStorage: not in the URL, not in a
-// cookie, not in another tab, and gone with the tab.
+// cookie, not in another tab, and gone with the tab. So does the secret of `weir up`, which comes in
+// the address and is taken out of it at once.
 
 import { Scopes } from "./scopes.js";
 
 const KEY = "weir-token";
+const MINT_KEY = "weir-mint";
 
 const readClaims = (token) => {
   try {
@@ -21,6 +23,18 @@ class Session extends EventTarget {
   token = sessionStorage.getItem(KEY) ?? "";
   claims = readClaims(this.token);
   scopes = new Scopes(this.claims?.scope);
+
+  mintSecret = sessionStorage.getItem(MINT_KEY) ?? "";
+
+  /** Take the secret out of the address that `weir up` printed, if this is that one. */
+  readAddress() {
+    const secret = /^#mint=([\w-]+)$/.exec(location.hash)?.[1];
+    if (!secret) return;
+    history.replaceState(null, "", location.pathname);
+    sessionStorage.setItem(MINT_KEY, secret);
+    this.mintSecret = secret;
+    this.dispatchEvent(new Event("change"));
+  }
 
   /** Returns why the text cannot be a token; empty when it was taken. */
   use(text) {
@@ -47,6 +61,15 @@ class Session extends EventTarget {
 
   get isOpen() {
     return this.setup.auth === "off";
+  }
+
+  /** Whether the gateway signs tokens for who opened the right address. */
+  get isMint() {
+    return this.setup.mint_max_secs > 0;
+  }
+
+  get canMint() {
+    return this.isMint && this.mintSecret !== "";
   }
 
   get isMissing() {

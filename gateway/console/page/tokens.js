@@ -4,6 +4,7 @@ import { mintToken } from "./api.js";
 import { show } from "./dialogs.js";
 import { button, byId, el, factList, field, notify } from "./dom.js";
 import { session, spell } from "./session.js";
+import { HOW_TO_MINT } from "./words.js";
 
 const ALL = "read:* write:* create:* delete:*";
 
@@ -15,7 +16,10 @@ const lifeOf = (exp) => {
 
 const describe = () => {
   const { claims, scopes } = session;
-  if (!claims) return el("p", { class: "about" }, "There is no token yet. It stays in this tab and goes with it.");
+  if (!claims) {
+    const how = session.isMint && !session.canMint ? ` ${HOW_TO_MINT}` : "";
+    return el("p", { class: "about" }, `There is no token yet. It stays in this tab and goes with it.${how}`);
+  }
   const may = claims.scope === undefined ? "what the gateway allows without scopes" : scopes.words.join("\n");
   return factList({
     Subject: session.subject || "none",
@@ -85,7 +89,7 @@ export const openTokens = () => {
     "Token",
     describe(),
     forget,
-    session.setup.mint_max_secs ? mintForm(done) : null,
+    session.canMint ? mintForm(done) : null,
     pasteForm(done),
   );
   return dialog;
@@ -112,13 +116,13 @@ const chipText = () => {
 
 const drawBanner = () => {
   const banner = byId("banner");
-  const kind = session.isExpired ? "expired" : "";
+  const kind = session.isExpired ? `expired ${session.canMint}` : ""; // what it shows
   if (banner.dataset.kind === kind) return;
   banner.dataset.kind = kind;
   if (!kind) return banner.replaceChildren();
   const end = new Date(session.claims.exp * 1000).toLocaleTimeString();
   const text = `Your token expired at ${end}. Get another, and everything goes on where it stopped.`;
-  const mint = session.setup.mint_max_secs ? button("Mint a new one", mintQuickly, { class: "button small" }) : null;
+  const mint = session.canMint ? button("Mint a new one", mintQuickly, { class: "button small" }) : null;
   banner.replaceChildren(
     el(
       "div",

@@ -2,6 +2,9 @@
 
 import { session } from "./session.js";
 
+export const HOW_TO_MINT =
+  "To get a token, open the address that `weir up` printed, or paste what `weir token` prints.";
+
 const DOING = { GET: "read", HEAD: "read", POST: "append to", PUT: "create", DELETE: "delete" };
 
 /** The scope that a 403 names. */
@@ -25,6 +28,7 @@ export const forbidden = (scope) => {
 };
 
 const BY_CODE = {
+  "not-the-console": HOW_TO_MINT,
   "stream-closed": "The stream is closed: it takes no more messages, for good.",
   "bucket-not-found": "There is no such bucket. Create it first.",
   "bucket-exists": "The bucket is there already.",

@@ -1,15 +1,18 @@
 """Backups of every mode at every moment of a storage's life, and what a restore refuses."""
 
 import asyncio
+import errno
 import io
 import os
 import random
 import shutil
 import threading
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 
 from origin.storage import acid, inspect, reclaim
@@ -46,6 +49,10 @@ def restored(folder: Path, data_dir: Path) -> Path:
     assert restore(str(folder), str(data_dir), io.StringIO()) == 0
     assert inspect.fsck(str(data_dir), io.StringIO()) == 0
     return data_dir
+
+
+def segment_of(driver: Driver, name: str) -> str:
+    return f"segments/01/{driver.states[name].id:016x}.seg"
 
 
 async def write_some(driver: Driver) -> None:
@@ -155,6 +162,26 @@ async def test_nothing_is_deleted_under_a_backup_and_all_of_it_afterwards(tmp_pa
         await until(lambda: not trimmed.read_bytes().strip(b"\0"))
 
 
+@pytest.mark.parametrize("error", [lmdb.Error("busy"), OSError("disk")], ids=["lmdb", "os"])
+async def test_acid_goes_on_tidying_after_an_error(
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    looks = []
+
+    def fail(shard: acid.Shard) -> None:
+        looks.append(shard.path)
+        raise error
+
+    monkeypatch.setattr(acid, "TIDY_SECS", 0.01)
+    monkeypatch.setattr(acid.Shard, "forget_dead_readers", fail)
+    async with opened("acid", tmp_path / "data"):
+        await until(lambda: len(looks) > 1 and looks[-1] == looks[0])
+    assert f"tidying failed: {error}" in caplog.text
+
+
 async def test_acid_gives_back_by_itself_what_a_backup_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,11 +250,31 @@ async def test_files_that_did_not_change_are_shared_with_the_base(tmp_path: Path
         await driver.checkpoint()
         second = backed_up(data, tmp_path / "second", base=first)
         wanted = await driver.contents()
-        same = f"segments/01/{driver.states['same'].id:016x}.seg"
-        grown = f"segments/01/{driver.states['grown'].id:016x}.seg"
+        same, grown = segment_of(driver, "same"), segment_of(driver, "grown")
     assert (first / "data" / same).samefile(second / "data" / same)
     assert not (first / "data" / grown).samefile(second / "data" / grown)
     shutil.rmtree(first)
+    async with opened("file-durable", restored(second, tmp_path / "again")) as again:
+        assert await again.contents() == wanted
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda path: flip(path, 100), lambda path: cut(path, 50), Path.unlink],
+    ids=["flipped", "cut", "lost"],
+)
+async def test_a_file_that_was_spoiled_in_the_base_is_copied_anew(
+    spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    async with opened("file-durable", data) as driver:
+        await driver.begin("same", b"s" * 1000)
+        await driver.checkpoint()
+        wanted = await driver.contents()
+        same = segment_of(driver, "same")
+    first = backed_up(data, tmp_path / "first")
+    spoil(first / "data" / same)
+    second = backed_up(data, tmp_path / "second", base=first)
     async with opened("file-durable", restored(second, tmp_path / "again")) as again:
         assert await again.contents() == wanted
 
@@ -260,7 +307,7 @@ async def make_backup(tmp_path: Path, mode: str = "file-durable") -> Path:
 async def test_damaged_data_makes_no_backup_unless_it_is_wanted(tmp_path: Path) -> None:
     async with opened("file-durable", tmp_path / "data") as driver:
         await write_some(driver)
-        path = tmp_path / "data" / f"segments/01/{driver.states['old'].id:016x}.seg"
+        path = tmp_path / "data" / segment_of(driver, "old")
     flip(path, 100)
     out = io.StringIO()
     assert back_up(str(tmp_path / "data"), str(tmp_path / "none"), out) == 1
@@ -332,6 +379,81 @@ async def test_a_backup_that_is_not_whole_is_refused_and_leaves_nothing(
         restore(str(backup), str(tmp_path / "again"), io.StringIO())
     again = tmp_path / "again"
     assert not again.exists() or set(os.listdir(again)) <= {"lock"}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda path: flip(path, 100), lambda path: cut(path, 50), Path.unlink],
+    ids=["flipped", "cut", "lost"],
+)
+async def test_whoever_keeps_the_damaged_gets_all_other_streams_back(
+    spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
+    async with opened("file-durable", tmp_path / "data") as driver:
+        await write_some(driver)
+        wanted = await driver.contents()
+        path = segment_of(driver, "old")
+    backup = backed_up(tmp_path / "data", tmp_path / "backup")
+    spoil(backup / "data" / path)
+    out = io.StringIO()
+    assert restore(str(backup), str(tmp_path / "again"), out, keep_damaged=True) == 1
+    assert path in out.getvalue() and "damaged: stream old" in out.getvalue()
+    async with opened("file-durable", tmp_path / "again") as again:
+        with pytest.raises(DamagedData):
+            await again.read("old")
+        del wanted["old"]
+        assert {name: await again.read(name) for name in wanted} == wanted
+        assert await again.snapshot("snapped") == b"s" * 1000
+
+
+@pytest.mark.parametrize("mode", DISK_MODES)
+async def test_a_damaged_snapshot_costs_that_snapshot_only(mode: str, tmp_path: Path) -> None:
+    backup = await make_backup(tmp_path, mode)
+    flip(next((backup / "data" / "snapshots").rglob("*.seg")), 100)
+    out = io.StringIO()
+    assert restore(str(backup), str(tmp_path / "again"), out, keep_damaged=True) == 1
+    assert "damaged: stream snapped" in out.getvalue() and "1 damaged" in out.getvalue()
+    async with opened(mode, tmp_path / "again") as again:
+        assert await again.read("new") == b"younglast"
+        with pytest.raises(DamagedData):
+            await again.snapshot("snapped")
+
+
+@pytest.mark.parametrize(
+    ("mode", "shared"),
+    [("file-durable", "catalog"), ("file-durable", "*.journal"), ("acid", "data.mdb")],
+)
+async def test_what_all_streams_share_must_be_whole_in_any_case(
+    mode: str, shared: str, tmp_path: Path
+) -> None:
+    """A start would take the damaged end of a journal for the end of what was written."""
+    backup = await make_backup(tmp_path, mode)
+    noted = read_manifest(str(backup)).copies.values()
+    copy = max((c for c in noted if fnmatch(os.path.basename(c.path), shared)), key=lambda c: c.end)
+    flip(backup / "data" / copy.path, copy.end - 1)
+    with pytest.raises(DamagedData, match="not the bytes"):
+        restore(str(backup), str(tmp_path / "again"), io.StringIO(), keep_damaged=True)
+    assert set(os.listdir(tmp_path / "again")) <= {"lock"}
+
+
+async def test_a_file_that_the_disk_cannot_read_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = await make_backup(tmp_path)
+    bad = next((backup / "data" / "segments").rglob("*.seg")).stat().st_ino
+    pread = os.pread
+
+    def bad_sector(fd: int, count: int, at: int) -> bytes:
+        if os.fstat(fd).st_ino == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return pread(fd, count, at)
+
+    monkeypatch.setattr(os, "pread", bad_sector)
+    with pytest.raises(DamagedData, match="Input/output error"):
+        restore(str(backup), str(tmp_path / "refused"), io.StringIO())
+    out = io.StringIO()
+    assert restore(str(backup), str(tmp_path / "again"), out, keep_damaged=True) == 1
+    assert "1 damaged: " in out.getvalue()
 
 
 async def test_a_manifest_cannot_lead_out_of_the_backup(tmp_path: Path) -> None:
