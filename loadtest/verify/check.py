@@ -258,7 +258,7 @@ def unfinished_looks(line: Timeline) -> Iterator[Violation]:
         if read.mode == FINAL:
             last[read.stream, read.who] = read
     for read in last.values():
-        if not read.up_to_date:
+        if line.is_over and not read.up_to_date:
             yield _seen("incomplete", read, f"never came to the end, but to {read.asked}")
 
 

@@ -12,12 +12,14 @@ from loadtest.verify.timeline import Timeline
 
 def find_missing(line: Timeline) -> list[str]:
     """In words; nothing if the history is complete."""
-    return [*_heading(line), *_traffic(line), *_audits(line), *_last_looks(line)]
+    return [*_frame(line), *_traffic(line), *_audits(line), *_last_looks(line)]
 
 
-def _heading(line: Timeline) -> Iterator[str]:
+def _frame(line: Timeline) -> Iterator[str]:
     if line.heading is None:
         yield "the heading of the run"
+    if not line.is_over:
+        yield "the end of the run"
 
 
 def _traffic(line: Timeline) -> Iterator[str]:

@@ -94,7 +94,6 @@ class Truth(Struct, tag="truth", omit_defaults=True, kw_only=True):
     asked: str
     next: str
     ids: list[str]
-    more: bool = False  # the stream goes on after `next`
     closed: bool = False
     damage: str = ""
 
@@ -115,7 +114,13 @@ class Withdrawn(Struct, tag="withdrawn", kw_only=True):
     at: float
 
 
-Record = Run | Append | Read | Change | Truth | Fault | Withdrawn
+class End(Struct, tag="end", kw_only=True):
+    """The last line: the run was not cut short."""
+
+    at: float
+
+
+Record = Run | Append | Read | Change | Truth | Fault | Withdrawn | End
 _decoder = msgspec.json.Decoder(Record)
 _encode = msgspec.json.Encoder().encode
 

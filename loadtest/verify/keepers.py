@@ -214,7 +214,6 @@ class Keeper:
             await self._pause(since, "audit")
         messages, damage = decode(self.kind, answer.body)
         reached = answer.header(STREAM_NEXT_OFFSET)
-        is_last = answer.says(STREAM_UP_TO_DATE) or answer.status != 200
         if answer.status != 200:  # but it must be there
             messages, damage, reached = [], f"answer {answer.status}", self._audited
         world.recorder.add(
@@ -226,14 +225,13 @@ class Keeper:
                 asked=self._audited,
                 next=reached,
                 ids=[shown_id(self.stream, message) for message in messages],
-                more=not is_last,
                 closed=answer.says(STREAM_CLOSED),
                 damage=damage,
             )
         )
         self._audited = reached
         self._count += len(messages)
-        return is_last
+        return answer.says(STREAM_UP_TO_DATE) or answer.status != 200
 
 
 def shown_id(stream: str, message: Message) -> str:

@@ -11,7 +11,7 @@ from loadtest.verify.availability import measure
 from loadtest.verify.check import Findings, check_history
 from loadtest.verify.doors import Door, Doors, make_session
 from loadtest.verify.fleet import Fleet, MakeEnvoy, make_fleet
-from loadtest.verify.history import FILE, MODES, Record, Recorder, Run
+from loadtest.verify.history import FILE, MODES, End, Record, Recorder, Run
 from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import AREAS, INTRUDER, READERS, Keyring, KeyServer
 from loadtest.verify.lastlook import look_last
@@ -121,6 +121,7 @@ async def campaign(
             for reader in readers:
                 reader.cancel()
         await look_last(world, list(keepers.values()))
+        recorder.add(End(at=doors.now()))
 
 
 def _producers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator[Producer]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from loadtest.verify.history import Append, Change, Fault, Read, Record, Run, Truth, Withdrawn
+from loadtest.verify.history import Append, Change, End, Fault, Read, Record, Run, Truth, Withdrawn
 from loadtest.verify.messages import generation_of
 
 # How long after an outage a notice may be late: reconnecting, and telling everyone of the gap.
@@ -36,7 +36,7 @@ class Life:
     deleted: float = inf  # acknowledged
     close_began: float = inf
     closed: float = inf  # acknowledged
-    is_audited: bool = False  # after the last acknowledgement, and to its end
+    is_audited: bool = False  # at its end
     ends_closed: bool = False
     tail: str = ""
     ids: list[str] = field(default_factory=list)
@@ -57,10 +57,6 @@ class Life:
         found = bisect_left(self._acked_at, moment)
         return self._acked_to[found - 1] if found else ""
 
-    def was_promised_after(self, moment: float) -> bool:
-        """An audit before that says nothing about it: such a life counts as not audited."""
-        return bool(self._acked_at) and self._acked_at[-1] > moment
-
     def sort_acks(self, acks: list[tuple[float, str]]) -> None:
         reached = ""
         for ended, offset in sorted(acks):
@@ -72,6 +68,7 @@ class Life:
 @dataclass(slots=True)
 class Timeline:
     heading: Run | None = None
+    is_over: bool = False
     lives: dict[tuple[str, int], Life] = field(default_factory=dict)
     appends: list[Append] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
@@ -127,14 +124,16 @@ def sort_history(records: Iterable[Record]) -> Timeline:
                 line.faults.append(record)
             case Withdrawn():
                 line.withdrawn[record.key] = record.at
+            case End():
+                line.is_over = True
     for change in line.changes:
         _live(line.life(change.stream, change.generation), change)
     for (stream, generation), found in truths.items():
-        _hold(line.life(stream, generation), found)
-    _promise(line)
-    for (stream, generation), found in truths.items():
         life = line.life(stream, generation)
-        life.is_audited = not found[-1].more and not life.was_promised_after(found[-1].began)
+        _hold(life, found)
+        # Those for a snapshot are earlier: where a run was cut short, they say too little.
+        life.is_audited = line.is_over or life.delete_began < inf
+    _promise(line)
     return line
 
 

@@ -49,10 +49,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def writer(origin: LocalOrigin) -> Iterator[Writer]:
-    writer = Writer(origin.port)
-    yield writer
-    writer.close()
+def writer(origin: LocalOrigin) -> Writer:
+    return Writer(origin.port)
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,6 @@ def test_executors_with_nothing_but_what_is_sent_to_them_read_streams_and_make_a
     wanted = [f'{{"n":{number}}}' for number in range(100, 1000)]
     for name in "ab":
         writer.lay(name, *(f"[{','.join(wanted[at : at + 90])}]" for at in range(0, 900, 90)))
-    writer.close()
     out = tmp_path / "report"
     told = run_job(
         tmp_path, f"http://127.0.0.1:{origin.port}", tmp_path, world.logs, world.origin, out

@@ -102,7 +102,6 @@ def test_a_large_stream_is_cut_where_chunks_end(start_origin: StartOrigin) -> No
     assert rows[0]["kind"] == "snapshot"
     assert [row["kind"] for row in rows].count("snapshot") == 1
     assert rows[-1]["message"] == '"message 59"'
-    writer.close()
 
 
 # -- streaming -------------------------------------------------------------------------------------
@@ -237,7 +236,6 @@ def test_batches_stay_within_the_budget_and_miss_nothing(
         mine = [text for text in everything if text.startswith(f'"{name}')]
         assert mine == sorted(set(mine)) and len(mine) == {"a": 2, "b": 10}.get(name, 20)
     assert everything.count('"ü"') == 32
-    writer.close()
 
 
 def test_a_message_that_no_longer_fits_waits_for_the_next_batch(start_origin: StartOrigin) -> None:
@@ -247,7 +245,6 @@ def test_a_message_that_no_longer_fits_waits_for_the_next_batch(start_origin: St
     writer.lay("a", '"1"', '"2"', '"3"', large, '"4"')
     query = streaming(door, stream="a")
     assert [read for _, read in drain(door, query, 20)] == [['"1"', '"2"', '"3"'], [large], ['"4"']]
-    writer.close()
 
 
 def test_a_budget_does_not_count_a_snapshot(front: Door, writer: Writer) -> None:

@@ -104,7 +104,6 @@ def test_parts_give_the_same_rows_as_the_whole(start_origin: StartOrigin) -> Non
         whole, parts = plan(door, stream=name), plan(door, stream=name, partitionBytes="100")
         assert len(whole) == 1 and len(parts) > 5
         assert read_all(door, parts) == read_all(door, whole)
-    writer.close()
 
 
 # -- snapshots -------------------------------------------------------------------------------------

@@ -76,7 +76,6 @@ def test_partitions_are_read_in_parallel_and_make_the_whole(
     assert frame.rdd.getNumPartitions() > 4
     assert [row["message"] for row in rows] == wanted
     assert [row["offset"] for row in rows] == sorted({row["offset"] for row in rows})
-    writer.close()
 
 
 def test_failures_that_pass_are_not_seen(session: SparkSession, server: ScriptedOrigin) -> None:

@@ -130,7 +130,6 @@ def test_where_a_chunk_ends_costs_no_bytes(start_origin: StartOrigin) -> None:
         assert streams.border("missing", START) is None
         writer.publish("a", offsets[3], b"[]")
         assert streams.border("a", START) == Trimmed(offsets[3])
-    writer.close()
 
 
 def test_a_gateway_tells_where_chunks_end_too(gateway: Door, writer: Writer) -> None:

@@ -30,17 +30,16 @@ class World:
     def __init__(self, folder: Path, port: int, steps: int, lines: int) -> None:
         self.logs = folder / "logs"
         self.origin = f"http://127.0.0.1:{port}"
-        self._port = port
+        self._writer = Writer(port)
         self._source = folder / "source"
         self._undisturbed = folder / "undisturbed"
         self._random = Random(steps)
         self._steps = steps
         self._step = 0
         write_logs(self._source, lines)
-        with Writer(port) as writer:
-            for name in STREAMS:
-                writer.create(name)
-            writer.lay("s5", "no JSON", kind="text/plain")
+        for name in STREAMS:
+            self._writer.create(name)
+        self._writer.lay("s5", "no JSON", kind="text/plain")
 
     @property
     def is_grown(self) -> bool:
@@ -59,12 +58,11 @@ class World:
             target.write_bytes(path.read_bytes()[:size])
         if self.is_grown:
             shutil.copytree(self._source, self.logs, dirs_exist_ok=True)
-        with Writer(self._port) as writer:
-            if self._step == 2:
-                writer.create(LATE)
-            for name in (*STREAMS, *([LATE] if self._step >= 2 else [])):
-                texts = [message(self._random, resets=0.03) for _ in range(MESSAGES)]
-                writer.append(name, f"[{','.join(texts)}]")
+        if self._step == 2:
+            self._writer.create(LATE)
+        for name in (*STREAMS, *([LATE] if self._step >= 2 else [])):
+            texts = [message(self._random, resets=0.03) for _ in range(MESSAGES)]
+            self._writer.append(name, f"[{','.join(texts)}]")
 
     def check(self, session: SparkSession, out: Path) -> None:
         """The tables of a run over all there is are those of one that nothing has disturbed."""

@@ -1,7 +1,5 @@
 """Writes streams, so that tests have something to read."""
 
-from typing import Self
-
 from protocol.paths import stream_url
 from tests.helpers.rawhttp import Connection, Response
 
@@ -12,16 +10,7 @@ class Writer:
     """Writes streams by their names; everything must succeed."""
 
     def __init__(self, port: int) -> None:
-        self._connection = Connection(port)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._connection.close()
+        self._port = port
 
     def bucket(self, name: str) -> None:
         self._ask("PUT", f"/ds/{name}")
@@ -47,6 +36,7 @@ class Writer:
 
     def _ask(self, method: str, path: str, kind: str = "", body: bytes = b"") -> Response:
         headers = {"Content-Type": kind} if kind else {}
-        reply = self._connection.request(method, path, headers, body)
+        with Connection(self._port) as connection:  # tests wait longer than servers keep one open
+            reply = connection.request(method, path, headers, body)
         assert reply.status < 300, (method, path, reply)
         return reply

@@ -6,7 +6,7 @@ Every operation takes a moment of its own, so there is just one right answer to 
 from itertools import count
 from typing import Any, TypeVar
 
-from loadtest.verify.history import LIVE, Append, Change, Fault, Read, Record, Truth
+from loadtest.verify.history import LIVE, Append, Change, End, Fault, Read, Record, Truth
 
 STREAM = "verify/a/json"
 
@@ -96,12 +96,13 @@ class Honest:
         return self._add(Read, **(base | told | different))
 
     def look_last(self) -> None:
-        """Through the only door there is: at what is there, and at what comes."""
+        """Through the only door there is: at what is there, and at what comes. Then all is over."""
         self.audit()
         begin = offset(self._earliest) if self._earliest else START
         self.read(begin, mode="final", who="last")
         for mode in LIVE:
             self.read(begin, mode=mode, who=f"last {mode}", last=True)
+        self.records.append(End(at=self.moment()[1]))
 
     def bootstrap(self) -> Read:
         return self._add(

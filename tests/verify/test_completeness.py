@@ -41,6 +41,7 @@ def test_nothing_is_missing_from_a_whole_run() -> None:
 def test_everything_is_missing_from_an_empty_history() -> None:
     assert missing([]) == [
         "the heading of the run",
+        "the end of the run",
         "an append that was acknowledged",
         "a message that was read by catch-up",
         "a message that was read by long-poll",
@@ -90,10 +91,3 @@ def test_wherever_a_run_is_killed_it_is_incomplete_and_nobody_is_blamed() -> Non
         findings = check_history(stream.records[:end])
         assert findings.violations == []
         assert findings.missing
-
-
-def test_an_audit_that_did_not_come_to_the_end_is_none() -> None:
-    stream = a_run()
-    audit = next(r for r in reversed(stream.records) if isinstance(r, Truth))
-    audit.more = True
-    assert missing(stream.records) == ["the audit of verify/a/json, incarnation 1, at its end"]
