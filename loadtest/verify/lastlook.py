@@ -57,6 +57,9 @@ async def _tell_news(world: World, keeper: Keeper, doors: Sequence[Door]) -> Non
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()  # a listener that broke is our own mistake
     for reader in readers:
         if not reader.has_heard(keeper.tail):
             reader.give_up()
