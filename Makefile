@@ -29,8 +29,8 @@ run: $(VENV)/.runtime  ## Start gateway (8080) and origin (4437) with a developm
 test: setup $(VENV)/.debian $(MITM)/.ready  ## Run every test, in several processes
 	$(PYTEST) $(ARGS)
 
-test-spark: setup $(VENV)/.debian  ## Run the tests of the Spark pipeline alone
-	$(PYTEST) tests/spark $(ARGS)
+test-spark: setup $(VENV)/.debian  ## Run all tests of the Spark pipeline: kills, a cluster and watching too
+	WEIR_SPARK=1 $(PYTEST) tests/spark $(ARGS)
 
 check: setup  ## Format, lint, types, architecture, Envoy's configuration
 	$(BIN)/ruff format --check .
@@ -46,7 +46,7 @@ conformance: setup  ## Run the official conformance suite in each storage mode a
 	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)
 
 analytics-check: setup $(VENV)/.debian  ## Compare the tables of a million log lines with DuckDB; kill a run at each step (long)
-	WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=20 WEIR_STATE_HISTORIES=60 WEIR_WHOLE_REPORT=1 \
+	WEIR_SPARK=1 WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=20 WEIR_STATE_HISTORIES=60 WEIR_WHOLE_REPORT=1 \
 		$(BIN)/python -m pytest -v tests/spark/test_run.py tests/spark/test_kill.py \
 		tests/spark/test_cluster.py tests/spark/test_state.py \
 		tests/compose/test_native_spark.py $(ARGS)
@@ -106,8 +106,9 @@ $(MITM)/.ready: loadtest/mitmproxy.lock | $(BIN)/pip
 	@touch $@
 
 # Only tests need these; where they cannot be installed, those tests say so.
-$(VENV)/.debian: loadtest/debian.py | $(VENV)/.runtime
-	@$(BIN)/python -m loadtest.debian java=default-jre-headless chromium=chromium && touch $@ || true
+DEBIAN := java=default-jre-headless chromium=chromium curl=curl goaccess=goaccess openssl=openssl
+$(VENV)/.debian: Makefile | $(VENV)/.runtime
+	@$(BIN)/python -m loadtest.debian $(DEBIAN) && touch $@ || true
 
 # Debian keeps half of the venv module in a package of its own.
 $(BIN)/pip:

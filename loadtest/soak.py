@@ -41,6 +41,8 @@ CLOSED_STREAMS = 50
 CLOSED_BYTES = 64 * 1024
 STAY_S = 120.0  # how long a reader stays, on average
 ARRIVAL_S = 20.0
+FILLING_LANES = 32
+HEADS_EACH = 20_000  # more than a server remembers
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n"
 TASKS = re.compile(r"^weir_(?:origin|gateway)_tasks(?:\{.*\})? (\S+)$", re.MULTILINE)
 
@@ -206,6 +208,19 @@ class Crowd:
             await session.ask("delete", request, time.perf_counter(), 200, 204)
 
 
+async def fill_memos(session: Session, count: int) -> None:
+    """Servers remember so many heads of requests, and forget them all when there are more. So many
+    different ones fill what would else fill up slowly and look like a leak."""
+
+    async def ask(lane: int) -> None:
+        for number in range(lane, count, FILLING_LANES):
+            request = session.request("HEAD", f"{session.new_path('nobody')}-{number}")
+            await session.pool.ask(request, time.perf_counter(), timeout_s=30)
+
+    await asyncio.gather(*(ask(lane) for lane in range(FILLING_LANES)))
+    session.meter.take(0)
+
+
 # -- watching ------------------------------------------------------------------------------------
 
 
@@ -313,6 +328,7 @@ async def soak(stage: Stage, options: argparse.Namespace, out: TextIO) -> tuple[
     knobs = Knobs(seconds=seconds, readers=options.readers, rate=options.rate, size=256)
     session = Session(stage.target, read_tokens(stage.tokens.tokens), knobs, prefix="soak")
     try:
+        await fill_memos(session, HEADS_EACH * options.gateways)
         await Crowd(session).begin()
         warm_up_s = options.warm_up * 60
         record = await watch(session, stage.processes, options.every, warm_up_s, out)

@@ -23,7 +23,7 @@ settings.load_profile("steady" if os.environ.get("CI") else "explore")
 # How `make test` shares the work among processes: tests that take long and have nothing in common
 # go out one by one, those of Spark all to one process (a session takes long to start), any other
 # file as a whole, because its tests often share a server.
-ONE_BY_ONE = ("conformance/", "crash/", "model/")
+ONE_BY_ONE = ("crash/", "model/")
 ALL_TO_ONE = "spark/"
 MOST_WORKERS = 8
 

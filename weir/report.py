@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from types import FrameType
+from typing import TextIO
 
 from weir.exits import RequestFailed
 from weir.state import token_of
@@ -38,10 +39,6 @@ def run_report(arguments: argparse.Namespace) -> int:
     from spark.session import start
     from spark.tables import InUse
 
-    progress = Progress(sys.stderr)
-    progress.doing(f"starting Spark on {arguments.master}")
-    with _errors_to(out / JAVA_LOG):
-        session = start(arguments.master)
     options = Options(
         logs=logs,
         out=out,
@@ -52,25 +49,29 @@ def run_report(arguments: argparse.Namespace) -> int:
         watch=arguments.watch,
     )
     stop = Event()
-    if arguments.watch:
-        stop_by_signal(stop)
-    try:
-        run(session, options, progress, stop)
-    except InUse as error:
-        raise SettingsError("--out", str(error)) from None
-    except Exception as error:
-        # Whoever stops us may have stopped Java first.
-        if not stop.is_set() and isinstance(error, PySparkException):
-            reason = (error.getMessage() or str(error)).strip().partition("\n")[0]
-            raise RequestFailed(f"Spark: {reason} (see {out / JAVA_LOG})") from None
-        if not stop.is_set():
-            raise
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        with suppress(Exception):  # Java may be gone
-            session.stop()
-    progress.done(f"report: {out / 'report.html'}, tables: {out / 'tables'}")
+    with _errors_to(out / JAVA_LOG) as terminal:
+        progress = Progress(terminal)
+        progress.doing(f"starting Spark on {arguments.master}")
+        session = start(arguments.master)
+        if arguments.watch:
+            stop_by_signal(stop)
+        try:
+            run(session, options, progress, stop)
+        except InUse as error:
+            raise SettingsError("--out", str(error)) from None
+        except Exception as error:
+            # Whoever stops us may have stopped Java first.
+            if not stop.is_set() and isinstance(error, PySparkException):
+                reason = (error.getMessage() or str(error)).strip().partition("\n")[0]
+                raise RequestFailed(f"Spark: {reason} (see {out / JAVA_LOG})") from None
+            if not stop.is_set():
+                raise
+        except KeyboardInterrupt:
+            return 130
+        finally:
+            with suppress(Exception):  # Java may be gone
+                session.stop()
+        progress.done(f"report: {out / 'report.html'}, tables: {out / 'tables'}")
     return 0
 
 
@@ -96,15 +97,18 @@ def _need_spark() -> None:
 
 
 @contextmanager
-def _errors_to(path: Path) -> Iterator[None]:
-    """Processes that are started meanwhile write their errors to that file."""
+def _errors_to(path: Path) -> Iterator[TextIO]:
+    """Standard error, also that of processes which are started meanwhile, goes to that file; what
+    is yielded writes to where it went before."""
     sys.stderr.flush()
     kept = os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 2)
+    os.close(file)
     try:
-        os.dup2(file, 2)
-        yield
+        with open(kept, "w", closefd=False) as terminal:
+            yield terminal
     finally:
+        sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(file)

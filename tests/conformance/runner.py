@@ -94,7 +94,7 @@ def run_suite(node: Node, target: Target, report_file: Path, *, twice: bool = Fa
     env["CONFORMANCE_TWICE"] = "1" if twice else ""
     if target.certificate is not None:
         env |= {"CONFORMANCE_HTTP2": "1", "NODE_EXTRA_CA_CERTS": str(target.certificate)}
-    output = _run(command, FOLDER, timeout_s=240, env=env, check=False)
+    output = _run(command, FOLDER, timeout_s=480, env=env, check=False)
     if not report_file.exists():
         raise SuiteError(f"vitest wrote no report:\n{output[-4000:]}")
     return parse_report(json.loads(report_file.read_text()))

@@ -34,6 +34,17 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
+# Each starts several sessions of its own: minutes, and targets of their own (see the Makefile).
+LONG = {"test_kill.py", "test_cluster.py", "test_watch.py"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("WEIR_SPARK"):
+        return
+    left_out = [item for item in items if item.path.name in LONG]
+    items[:] = [item for item in items if item.path.name not in LONG]
+    config.hook.pytest_deselected(items=left_out)
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
