@@ -108,8 +108,7 @@ def grown_figures(few: Job, few_lines: int, many: Job, many_lines: int) -> dict[
     took_s, tenth_s = many.took_s / many_lines, few.took_s / few_lines
     return {
         **figures(many, many_lines),
-        "tenth, took": few.took_s,
-        "tenth, peak": few.peak_bytes / MB,
+        **{f"tenth, {name}": figure for name, figure in needs(few).items()},
         "times as long": TENTH * took_s / tenth_s,
         "times the peak": many.peak_bytes / few.peak_bytes,
         **step_seconds(many.errors.read_text()),
@@ -120,9 +119,12 @@ def figures(job: Job, lines: int) -> dict[str, float]:
     return {
         "input": lines,
         "lines": lines / job.took_s,
-        "took": job.took_s,
-        "peak": job.peak_bytes / MB,
+        **needs(job),
     }
+
+
+def needs(job: Job) -> dict[str, float]:
+    return {"took": job.took_s, "CPU": job.cpu_s, "peak": job.peak_bytes / MB}
 
 
 def step_seconds(said: str) -> dict[str, float]:
@@ -182,11 +184,7 @@ def try_messages(launch: Launch, plan: Plan, history: History = HISTORY) -> Side
 
 
 def message_figures(job: Job, messages: int) -> dict[str, float]:
-    return {
-        "messages": messages / job.took_s,
-        "took": job.took_s,
-        "peak": job.peak_bytes / MB,
-    }
+    return {"messages": messages / job.took_s, **needs(job)}
 
 
 def check_states(folder: Path, plain: Job, history: History) -> None:

@@ -1,4 +1,4 @@
-"""A program that runs to its end: how long it took, and what it and its children held at most."""
+"""A program that runs to its end: how long it took, and what it and its children needed."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from loadtest.errors import RunFailedError
-from loadtest.memory import PeakMemory
+from loadtest.memory import PeakMemory, cpu_seconds
 
 LOOK_EVERY_S = 0.2  # a Java process has hundreds of threads to look through
 LAST_WORDS = 300
@@ -20,6 +20,7 @@ LAST_WORDS = 300
 @dataclass(frozen=True, slots=True)
 class Job:
     took_s: float
+    cpu_s: float  # as last seen; what children took that had ended by then is not in it
     peak_bytes: int  # resident; pages that processes share count for each of them
     output: Path
     errors: Path
@@ -40,12 +41,12 @@ def run_job(
                 _started(source, subprocess.DEVNULL, subprocess.PIPE, err)
             ).stdout
         process = stack.enter_context(_started(command, stdin, out, err))
-        peak = _await_end(process, started + timeout_s)
+        cpu_s, peak = _await_end(process, started + timeout_s)
         took_s = time.perf_counter() - started
     if process.returncode:
         said = errors.read_text(errors="replace").strip()[-LAST_WORDS:]
         raise RunFailedError(f"{Path(command[0]).name} ended with {process.returncode}: {said}")
-    return Job(took_s, peak.highest, output, errors)
+    return Job(took_s, cpu_s, peak.highest, output, errors)
 
 
 @contextmanager
@@ -66,14 +67,15 @@ def _started(
             process.wait()
 
 
-def _await_end(process: "subprocess.Popen[bytes]", deadline: float) -> PeakMemory:
-    peak = PeakMemory(process.pid)
+def _await_end(process: "subprocess.Popen[bytes]", deadline: float) -> tuple[float, PeakMemory]:
+    cpu_s, peak = 0.0, PeakMemory(process.pid)
     while True:
         try:
             process.wait(LOOK_EVERY_S)
         except subprocess.TimeoutExpired:
+            cpu_s = max(cpu_s, cpu_seconds(process.pid))
             peak.sample()
         else:
-            return peak
+            return cpu_s, peak
         if time.perf_counter() > deadline:
             raise RunFailedError("the program did not end in time")

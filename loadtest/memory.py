@@ -34,6 +34,11 @@ def parse_status(text: str) -> dict[str, int]:
     return sizes
 
 
+def parse_parent(text: str) -> int:
+    """The process id in a /proc/PID/status file that started this process."""
+    return int(text.partition("\nPPid:")[2].split(maxsplit=1)[0])
+
+
 def parse_cpu_ticks(text: str) -> int:
     """User and system ticks in a /proc/PID/stat file; the name in it may hold any character."""
     words = text.rpartition(")")[2].split()
@@ -63,9 +68,15 @@ def process_tree(pid: int) -> list[int]:
 
 def resident_bytes(pid: int, field: str = "VmRSS") -> int:
     total = 0
+    spaces: dict[int, int] = {}
     for member in process_tree(pid):
         with suppress(OSError):
-            total += parse_status(Path(f"/proc/{member}/status").read_text()).get(field, 0)
+            status = Path(f"/proc/{member}/status").read_text()
+            sizes, parent = parse_status(status), parse_parent(status)
+            spaces[member] = sizes.get("VmSize", 0)
+            # A child that was forked this very moment has its parent's pages, not its own.
+            if spaces[member] != spaces.get(parent):
+                total += sizes.get(field, 0)
     return total
 
 

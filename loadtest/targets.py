@@ -104,13 +104,16 @@ MEASURES = (
     Measure("loglines", "input", "lines", Better.MORE),
     Measure("loglines", "lines", "/s", Better.MORE),
     Measure("loglines", "took", "s", Better.LESS),
+    Measure("loglines", "CPU", "s", Better.LESS),
     Measure("loglines", "peak", "MB", Better.LESS),
     Measure("loglines", "tenth, took", "s", Better.LESS),
+    Measure("loglines", "tenth, CPU", "s", Better.LESS),
     Measure("loglines", "tenth, peak", "MB", Better.LESS),
     Measure("loglines", "times as long", "for 10x", Better.LESS),
     Measure("loglines", "times the peak", "for 10x", Better.LESS),
     Measure("messages", "messages", "/s", Better.MORE),
     Measure("messages", "took", "s", Better.LESS),
+    Measure("messages", "CPU", "s", Better.LESS),
     Measure("messages", "peak", "MB", Better.LESS),
 )
 

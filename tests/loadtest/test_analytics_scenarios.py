@@ -31,7 +31,7 @@ SAID = """
 def make_job(folder: Path, took_s: float, peak_mb: int, said: str = "") -> Job:
     (folder / "job.err").write_text(said)
     (folder / "job.out").write_text("{}")
-    return Job(took_s, peak_mb * 1_000_000, folder / "job.out", folder / "job.err")
+    return Job(took_s, took_s, peak_mb * 1_000_000, folder / "job.out", folder / "job.err")
 
 
 def test_steps_of_a_run_are_read_from_what_it_says() -> None:

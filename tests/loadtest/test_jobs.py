@@ -19,6 +19,7 @@ def test_a_job_tells_its_time_and_what_it_wrote(tmp_path: Path) -> None:
     assert job.output.read_text() == "x" * 100_000 + "\n"
     assert job.errors.read_text() == "hm\n"
     assert job.took_s > 0.3
+    assert job.took_s >= job.cpu_s
 
 
 def test_the_peak_counts_children(tmp_path: Path) -> None:

@@ -1,22 +1,46 @@
 import mmap
 import os
+import subprocess
+import sys
 
 from loadtest.memory import (
     MachineTicks,
     OtherWork,
     parse_cpu_ticks,
     parse_machine,
+    parse_parent,
     parse_status,
     process_tree,
     resident_bytes,
     watch_memory,
 )
 
-STATUS = "Name:\tweir\nVmHWM:\t  2000 kB\nVmRSS:\t   1000 kB\nThreads:\t3\n"
+STATUS = "Name:\tweir\nPPid:\t17\nVmHWM:\t  2000 kB\nVmRSS:\t   1000 kB\nThreads:\t3\n"
 
 
 def test_status_sizes_are_bytes() -> None:
     assert parse_status(STATUS) == {"VmHWM": 2_048_000, "VmRSS": 1_024_000}
+
+
+def test_status_names_the_parent() -> None:
+    assert parse_parent(STATUS) == 17
+
+
+def test_a_process_that_was_just_forked_counts_once() -> None:
+    """As its parent does: both have the same pages."""
+    program = """if True:
+        import os
+        from loadtest.memory import resident_bytes
+        reading, writing = os.pipe()
+        alone = resident_bytes(os.getpid())
+        if not os.fork():
+            os.read(reading, 1)
+            os._exit(0)
+        print(resident_bytes(os.getpid()) / alone)
+        os.write(writing, b"x")
+    """
+    ratio = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
+    assert float(ratio) < 1.5
 
 
 def test_cpu_ticks_with_a_nasty_name() -> None:
