@@ -33,7 +33,6 @@ _COUNTS = ("inserts", "updates", "deletes", "growth")
 _HAS_MOVED = "inserts + updates + deletes > 0 or growth != 0"
 _BEFORE_ALL = -(2**31)  # the position of a snapshot's beginning
 _ENDED = -2  # the epoch of streams that are no more: no other follows it
-_SALTS = 64
 
 
 def advance(before: DataFrame, judged: DataFrame) -> DataFrame:
@@ -75,6 +74,7 @@ def moves(before: DataFrame, judged: DataFrame, known: DataFrame) -> DataFrame:
     )
     counted = told.select(
         *("stream", "type", "time", "epoch"),
+        F.date_trunc("minute", "time").alias("minute"),
         *(
             (F.col("operation").eqNullSafe(operation) & is_new & (F.col("kind") != SNAPSHOT))
             .cast("bigint")
@@ -84,7 +84,14 @@ def moves(before: DataFrame, judged: DataFrame, known: DataFrame) -> DataFrame:
         F.coalesce(grown, F.lit(0)).alias("growth"),
         (is_alive & ~goes_on).alias("is_dropped"),
     )
-    return _by_minute(counted.drop("epoch", "is_dropped").unionByName(_drops(counted, known)))
+    # Few rows, for they are needed thrice.
+    summed = counted.groupBy("stream", "type", "epoch", "minute").agg(
+        *(F.sum(name).alias(name) for name in _COUNTS),
+        F.count_if("is_dropped").alias("dropped"),
+        F.max("time").alias("time"),
+    )
+    by_minute = summed.select("stream", "type", "minute", *_COUNTS)
+    return add_moves(by_minute, _drops(summed, known), "stream", "type", "minute")
 
 
 def add_moves(before: DataFrame, new: DataFrame, *keys: str) -> DataFrame:
@@ -158,33 +165,27 @@ def _with_epochs(before: DataFrame, judged: DataFrame, ended: DataFrame) -> Data
         .join(first, "stream", "left")
         .select("stream", "last_epoch", (F.col("last") > F.col("first_change")).alias("is_cut"))
     )
+    placed = changes.join(F.broadcast(walls), "stream", "left")
+    is_cut, last_epoch = F.coalesce("is_cut", F.lit(False)), F.coalesce("last_epoch", F.lit(0))
     # Only streams with a barrier between their changes need all of them in one place.
-    marked = (
-        changes.withColumn("wall", F.lit(0))
+    up_to = Window.partitionBy("stream").orderBy("order")
+    cut = (
+        placed.where(is_cut)
+        .withColumn("wall", F.lit(0))
         .unionByName(barriers.withColumn("wall", F.lit(1)), allowMissingColumns=True)
-        .join(walls, "stream", "left")
-    )
-    is_cut = F.coalesce("is_cut", F.lit(False))
-    salt = F.when(is_cut, 0).otherwise(F.pmod(F.xxhash64("type", "key"), F.lit(_SALTS)))
-    up_to = Window.partitionBy("stream", "salt").orderBy("order")
-    new = (
-        marked.withColumn("salt", salt)
-        .withColumn("walls", F.sum("wall").over(up_to))
+        .withColumn("epoch", F.sum("wall").over(up_to))
         .where("wall = 0")
-        .withColumn(
-            "epoch",
-            F.when(is_cut, F.col("walls")).otherwise(F.coalesce("last_epoch", F.lit(0))),
-        )
-        .withColumn("last_epoch", F.coalesce("last_epoch", F.lit(0)))
-        .drop("wall", "walls", "salt", "is_cut")
+        .drop("wall")
     )
+    uncut = placed.where(~is_cut).withColumn("epoch", last_epoch)
+    new = uncut.unionByName(cut).withColumn("last_epoch", last_epoch).drop("is_cut")
     over = ended.select("stream").distinct().withColumn("is_over", F.lit(True))
     old = (
         before.select(*_ENTITY, "operation", "time", _order().alias("order"))
         .join(walls.select("stream", "last_epoch"), "stream", "left")
         .join(over, "stream", "left")
         .withColumn("epoch", F.when(F.col("is_over"), F.lit(_ENDED)).otherwise(0).cast("bigint"))
-        .withColumn("last_epoch", F.coalesce("last_epoch", F.lit(0)))
+        .withColumn("last_epoch", last_epoch)
         .drop("is_over")
     )
     return _before_new(old).unionByName(_before_new(new, 1), allowMissingColumns=True)
@@ -201,28 +202,23 @@ def _continues(epoch: Column, next_epoch: Column, next_kind: Column) -> Column:
     return (epoch == next_epoch) | F.coalesce(is_kept, F.lit(False))
 
 
-def _drops(counted: DataFrame, known: DataFrame) -> DataFrame:
+def _drops(summed: DataFrame, known: DataFrame) -> DataFrame:
     """What a barrier took away went at the latest time before it."""
     epoch = F.when(F.col("is_over"), F.lit(_ENDED)).otherwise(0).cast("bigint")
     old = known.select("stream", epoch.alias("epoch"), F.col("last_time").alias("time"))
-    latest = counted.select("stream", "epoch", "time").unionByName(old)
+    latest = summed.select("stream", "epoch", "time").unionByName(old)
     so_far = Window.partitionBy("stream", F.col("epoch") == _ENDED).orderBy("epoch")
     times = (
         latest.groupBy("stream", "epoch")
         .agg(F.max("time").alias("time"))
-        .withColumn("time", F.max("time").over(so_far))
+        .select(
+            "stream", "epoch", F.date_trunc("minute", F.max("time").over(so_far)).alias("minute")
+        )
     )
-    none = {name: F.lit(0).cast("bigint") for name in _COUNTS[:3]}
     return (
-        counted.where("is_dropped")
-        .select("stream", "type", "epoch")
+        summed.where("dropped > 0")
+        .select("stream", "type", "epoch", (-F.col("dropped")).alias("growth"))
         .join(times, ["stream", "epoch"])
-        .withColumns(none | {"growth": F.lit(-1)})
+        .withColumns({name: F.lit(0).cast("bigint") for name in _COUNTS[:3]})
         .drop("epoch")
     )
-
-
-def _by_minute(counted: DataFrame) -> DataFrame:
-    minute = F.date_trunc("minute", "time").alias("minute")
-    sums = (F.sum(name).alias(name) for name in _COUNTS)
-    return counted.groupBy("stream", "type", minute).agg(*sums).where(_HAS_MOVED)
