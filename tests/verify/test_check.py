@@ -138,6 +138,14 @@ def test_an_offset_that_a_writer_was_told_is_the_end_of_his_message() -> None:
     assert names(stream) == {"wrong-offset"}
 
 
+def test_an_acknowledgement_that_lost_its_offset_on_the_way_is_one() -> None:
+    stream = Honest()
+    stream.create()
+    stream.append(next="")
+    stream.audit()
+    assert names(stream) == set()
+
+
 # -- reading ---------------------------------------------------------------------------------------
 
 

@@ -187,6 +187,8 @@ ORIGIN_S_OWN = {
     "Upgrade": "h2c",
     "Authorization": "Bearer x",
 }
+# Tags and ids are made here, and may hold any digits.
+OUR_OWN = ("cross-origin-resource-policy", "vary", "etag", "x-request-id")
 MARKS = ("origin", "evil", "99999", "session", "10.0.0.7", "dur=53", "2099", "h2c", "credentials")
 
 
@@ -198,7 +200,7 @@ def test_what_is_the_origin_s_own_business_stays_there(arena: Arena, status: int
     requests += [("POST", ""), ("DELETE", ""), ("GET", "offset=5&live=long-poll")]
     for method, query in requests:
         reply = arena.ask(name, query, method=method, headers=TEXT)
-        fields = [f for f in reply.fields if f[0] not in ("cross-origin-resource-policy", "vary")]
+        fields = [f for f in reply.fields if f[0] not in OUR_OWN]
         cors = ("access-control-allow-origin", "*")
         text = str([f for f in fields if f != cors]).lower()
         assert not [mark for mark in MARKS if mark in text], reply
