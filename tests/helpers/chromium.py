@@ -204,8 +204,9 @@ class Page:
     def click(self, selector: str) -> None:
         """With the mouse, in the middle of the element: what lies above it gets the click.
 
-        As a person would, once it stands still.
+        As a person would: once it is there, and stands still.
         """
+        self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null")
         box = self.evaluate(f"""(async () => {{
             const middle = () => {{
                 const element = document.querySelector({json.dumps(selector)});
