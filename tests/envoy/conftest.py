@@ -21,6 +21,19 @@ from tests.hostile.gateway.conftest import arena, quick
 __all__ = ["arena", "quick"]  # the same fixtures, of another class
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a repeated module does without (see repeated.py)."""
+    left_out = [item for item in items if is_left_out(item)]
+    if left_out:
+        items[:] = [item for item in items if not is_left_out(item)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def is_left_out(item: pytest.Item) -> bool:
+    without = getattr(getattr(item, "module", None), "WITHOUT", {})
+    return item.name in without or item.name.partition("[")[0] in without
+
+
 @pytest.fixture(scope="module")
 def arena_class() -> type[Arena]:
     return EdgeArena

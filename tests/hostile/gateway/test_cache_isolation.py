@@ -181,9 +181,11 @@ def test_a_stream_that_can_expire_is_asked_for_each_time(arena: Arena) -> None:
         assert stream.counts["catch-up"] == number
 
 
-def test_the_cache_is_bounded_whatever_is_asked_for(tmp_path: Path) -> None:
+def test_the_cache_is_bounded_whatever_is_asked_for(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     limit = 300_000
-    with Arena(tmp_path, cache={"max_bytes": limit}) as arena:
+    with arena_class(tmp_path, cache={"max_bytes": limit}) as arena:
         arena.origin.on("GET", PREFIX + "*", Answer(200, FRESH, b"x" * 5000))
         for number in range(120):
             assert arena.ask(f"s-{number}").status == 200
@@ -196,10 +198,10 @@ def test_the_cache_is_bounded_whatever_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def real(tmp_path: Path, start_origin: StartOrigin) -> Iterator[Arena]:
+def real(tmp_path: Path, start_origin: StartOrigin, arena_class: type[Arena]) -> Iterator[Arena]:
     """In front of our own origin, with short holds."""
     origin = start_origin(server={"long_poll_timeout_secs": 2.0})
-    with Arena(tmp_path, origin_url=f"http://127.0.0.1:{origin.port}") as arena:
+    with arena_class(tmp_path, origin_url=f"http://127.0.0.1:{origin.port}") as arena:
         yield arena
 
 
@@ -304,11 +306,13 @@ def test_an_acknowledged_write_is_in_every_read_that_begins_after_it(arena: Aren
 # -- the second level ----------------------------------------------------------------------------
 
 
-def test_what_redis_was_made_to_say_is_not_believed(tmp_path: Path) -> None:
+def test_what_redis_was_made_to_say_is_not_believed(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     """Swapped, forged, cut and foreign values: the origin is asked instead."""
     with running_redis() as redis:
         cache = {"redis_url": redis.url, "redis_key": "s3cret", "redis_timeout_secs": 1.0}
-        with Arena(tmp_path, cache=cache) as arena:
+        with arena_class(tmp_path, cache=cache) as arena:
             for name in ("mine", "theirs"):
                 stream = SimpleStream(arena.origin, PREFIX + name, chunk_bytes=6)
                 stream.append(f"{name:6}".encode())
@@ -330,9 +334,11 @@ def flip(data: bytes) -> bytes:
     return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
 
 
-def test_a_stranger_gets_nothing_from_the_second_level(tmp_path: Path) -> None:
+def test_a_stranger_gets_nothing_from_the_second_level(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     with running_redis() as redis:
-        with Arena(tmp_path, cache={"redis_url": redis.url}) as arena:
+        with arena_class(tmp_path, cache={"redis_url": redis.url}) as arena:
             stream = SimpleStream(arena.origin, PREFIX + "a", chunk_bytes=4)
             stream.append(b"1234")
             stream.append(b"tail")

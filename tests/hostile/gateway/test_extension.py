@@ -27,9 +27,9 @@ ALL = ("read", "write", "create", "delete")
 
 
 @pytest.fixture(scope="module")
-def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+def arena(tmp_path_factory: pytest.TempPathFactory, arena_class: type[Arena]) -> Iterator[Arena]:
     """With an origin that has everything, and a snapshot of it in the cache."""
-    with Arena(tmp_path_factory.mktemp("extension"), gateway=LIMITS) as arena:
+    with arena_class(tmp_path_factory.mktemp("extension"), gateway=LIMITS) as arena:
         arena.origin.on("*", "/*", Answer(200, TOLD, STATE))
         assert ask(arena, "GET", f"/v1/stream/secret/snapshot/{AT(5)}").body == STATE
         assert ask(arena, "GET", f"/ds/buck/secret/snapshot/{AT(5)}").body == STATE

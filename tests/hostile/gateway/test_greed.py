@@ -192,9 +192,9 @@ def test_a_large_body_with_a_good_token_arrives_whole(arena: Arena) -> None:
         assert stream.tail == format_offset(size * len(body))
 
 
-def test_live_readers_of_one_subject_are_limited(tmp_path: Path) -> None:
+def test_live_readers_of_one_subject_are_limited(tmp_path: Path, arena_class: type[Arena]) -> None:
     serving = {"max_live_readers": 6, "max_live_readers_per_subject": 3}
-    with Arena(tmp_path, gateway=serving) as arena:
+    with arena_class(tmp_path, gateway=serving) as arena:
         stream = SimpleStream(arena.origin, PREFIX + "a")
         stream.append(b"x")
         query = f"offset={stream.tail}&live=long-poll"
@@ -215,10 +215,12 @@ def test_live_readers_of_one_subject_are_limited(tmp_path: Path) -> None:
         wait_until(lambda: hubs._slots.total == 0)
 
 
-def test_one_subject_s_flood_does_not_slow_the_others(tmp_path: Path) -> None:
+def test_one_subject_s_flood_does_not_slow_the_others(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     """By subject, whatever tokens, connections and forwarded addresses he uses."""
     serving = {"requests_per_second": 1.0, "request_burst": 5}
-    with Arena(tmp_path, gateway=serving) as arena:
+    with arena_class(tmp_path, gateway=serving) as arena:
         SimpleStream(arena.origin, PREFIX + "a").append(b"x")
         statuses = []
         for number in range(12):

@@ -270,10 +270,10 @@ def test_no_header_of_the_origin_becomes_two(arena: Arena, field: bytes) -> None
 
 
 def test_a_creator_cannot_split_an_answer_by_his_content_type(
-    tmp_path: Path, start_origin: StartOrigin
+    tmp_path: Path, start_origin: StartOrigin, arena_class: type[Arena]
 ) -> None:
     origin = start_origin()
-    with Arena(tmp_path, origin_url=f"http://127.0.0.1:{origin.port}") as arena:
+    with arena_class(tmp_path, origin_url=f"http://127.0.0.1:{origin.port}") as arena:
         for number, kind in enumerate(
             ("text/plain\tX", "text/html", 'a/b; x="\\""', "text/plain;charset=utf-7")
         ):

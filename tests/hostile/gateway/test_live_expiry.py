@@ -202,11 +202,13 @@ class Later:
         return self._replies[0]
 
 
-def test_permission_that_is_taken_away_ends_a_reader_within_a_rotation(tmp_path: Path) -> None:
+def test_permission_that_is_taken_away_ends_a_reader_within_a_rotation(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     """Its key leaves the set: the stream rotates, and the reader does not come back in."""
     path = write_jwks(tmp_path / "jwks.json", KEY)
     auth = {"jwks": str(path), "jwks_refresh_secs": 0.05}
-    with Arena(tmp_path, auth=auth, gateway={"sse_rotation_secs": 0.5}) as arena:
+    with arena_class(tmp_path, auth=auth, gateway={"sse_rotation_secs": 0.5}) as arena:
         SimpleStream(arena.origin, PREFIX + "a").append(b"x")
         token = arena.token()
         with arena.events("a", token=token) as events:

@@ -144,10 +144,12 @@ def check_named(request: Recorded, method: str) -> None:
     assert named == [("x-jwt-sub", "bob")]
 
 
-def test_an_allowed_origin_is_added_after_the_cache(tmp_path: Path) -> None:
+def test_an_allowed_origin_is_added_after_the_cache(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     """One site's permission is not what the next site finds in the cache."""
     http = {"cors_origins": ("https://good.test", "https://fine.test")}
-    with Arena(tmp_path, http=http) as arena:
+    with arena_class(tmp_path, http=http) as arena:
         stream = SimpleStream(arena.origin, PREFIX + "a", chunk_bytes=1)
         stream.append(b"x")
         stream.append(b"y")
@@ -210,9 +212,11 @@ def test_what_is_the_origin_s_own_business_stays_there(arena: Arena, status: int
 # -- what others may cache -----------------------------------------------------------------------
 
 
-def test_no_answer_lets_a_shared_cache_keep_a_private_stream(tmp_path: Path) -> None:
+def test_no_answer_lets_a_shared_cache_keep_a_private_stream(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     """The origin says `public` to everything: it sees no tokens. RFC 9111 3.5."""
-    with Arena(tmp_path, cache={"max_object_bytes": 1000}) as arena:
+    with arena_class(tmp_path, cache={"max_object_bytes": 1000}) as arena:
         stream = SimpleStream(arena.origin, PREFIX + "doc", chunk_bytes=4)
         for data in (b"1234", b"5678"):
             stream.append(data)
@@ -237,8 +241,8 @@ def check_private(reply: Response) -> None:
         assert "authorization" in reply["Vary"].lower(), reply
 
 
-def test_only_a_public_stream_s_chunks_are_public(tmp_path: Path) -> None:
-    with Arena(tmp_path, cdn={"public": ("news/*", "one")}) as arena:
+def test_only_a_public_stream_s_chunks_are_public(tmp_path: Path, arena_class: type[Arena]) -> None:
+    with arena_class(tmp_path, cdn={"public": ("news/*", "one")}) as arena:
         for name in ("news/a", "one", "news", "newsletter", "private", "ones", "one/x"):
             stream = SimpleStream(arena.origin, PREFIX + name, chunk_bytes=1)
             stream.append(b"x")

@@ -322,13 +322,15 @@ def test_a_huge_token_is_refused_unread_and_not_echoed(arena: Arena, size: int) 
     arena.check_alive()
 
 
-def test_a_flood_of_unknown_key_ids_fetches_the_keys_once(tmp_path: Path) -> None:
+def test_a_flood_of_unknown_key_ids_fetches_the_keys_once(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     """The cooldown counts attempts, good or bad; known keys work all the while."""
     with ScriptedOrigin() as issuer:
         document = json.dumps(jwks(KEY)).encode()
         issuer.on("GET", "/jwks.json", [Answer(200, {}, document), Answer(500)])
         auth = {"jwks": f"{issuer.url}/jwks.json", "jwks_cooldown_secs": 60.0}
-        with Arena(tmp_path, auth=auth) as arena:
+        with arena_class(tmp_path, auth=auth) as arena:
             SimpleStream(arena.origin, PREFIX + "a").append(b"x")
             for number in range(40):
                 forged = make_token(THEIRS, headers={"kid": f"made-up-{number}"})
@@ -337,9 +339,9 @@ def test_a_flood_of_unknown_key_ids_fetches_the_keys_once(tmp_path: Path) -> Non
             assert issuer.count() == 1  # the one at the start is an attempt as well
 
 
-def test_the_leeway_is_as_configured_and_not_more(tmp_path: Path) -> None:
+def test_the_leeway_is_as_configured_and_not_more(tmp_path: Path, arena_class: type[Arena]) -> None:
     """Else two layers disagree about a token for as long as the difference."""
-    with Arena(tmp_path, auth={"leeway_secs": 10.0}) as arena:
+    with arena_class(tmp_path, auth={"leeway_secs": 10.0}) as arena:
         SimpleStream(arena.origin, PREFIX + "a").append(b"x")
         now = time.time()
         good: list[dict[str, Any]] = [{"exp": now - 6}, {"nbf": now + 6}, {"iat": now + 6}]
@@ -350,8 +352,8 @@ def test_the_leeway_is_as_configured_and_not_more(tmp_path: Path) -> None:
             assert arena.ask("a", token=arena.token(**claim)).status == 401
 
 
-def test_a_token_type_keeps_id_tokens_out(tmp_path: Path) -> None:
-    with Arena(tmp_path, auth={"token_type": "at+jwt"}) as arena:
+def test_a_token_type_keeps_id_tokens_out(tmp_path: Path, arena_class: type[Arena]) -> None:
+    with arena_class(tmp_path, auth={"token_type": "at+jwt"}) as arena:
         SimpleStream(arena.origin, PREFIX + "a").append(b"x")
         assert arena.ask("a", token=arena.token(headers={"typ": "AT+JWT"})).status == 200
         for kind in ("JWT", "id+jwt", None, 1, ["at+jwt"]):
@@ -477,11 +479,13 @@ def test_a_token_in_a_cookie_is_taken_and_not_forwarded(lenient: Arena) -> None:
 # -- keys that go, tokens that are called back ---------------------------------------------------
 
 
-def test_a_key_that_leaves_the_set_takes_its_remembered_tokens_along(tmp_path: Path) -> None:
+def test_a_key_that_leaves_the_set_takes_its_remembered_tokens_along(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
     """Also where the answer is a hit; the new key works beside the old one before."""
     fresh = make_key("EdDSA", "next")
     path = write_jwks(tmp_path / "jwks.json", KEY)
-    with Arena(tmp_path, auth={"jwks": str(path), "jwks_refresh_secs": 0.05}) as arena:
+    with arena_class(tmp_path, auth={"jwks": str(path), "jwks_refresh_secs": 0.05}) as arena:
         stream = SimpleStream(arena.origin, PREFIX + "a", chunk_bytes=1)
         stream.append(b"x")
         stream.append(b"y")
@@ -499,12 +503,12 @@ def test_a_key_that_leaves_the_set_takes_its_remembered_tokens_along(tmp_path: P
 
 
 def test_revoked_tokens_and_subjects_are_refused_soon_and_without_redis_the_rest_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arena_class: type[Arena]
 ) -> None:
     monkeypatch.setattr("gateway.tokens.RECHECK_S", 0.05)
     with running_redis() as redis:
         cache, auth = {"redis_url": redis.url, "redis_timeout_secs": 1.0}, {"revocation": True}
-        with Arena(tmp_path, cache=cache, auth=auth) as arena:
+        with arena_class(tmp_path, cache=cache, auth=auth) as arena:
             stream = SimpleStream(arena.origin, PREFIX + "a", chunk_bytes=1)
             stream.append(b"x")
             stream.append(b"y")
