@@ -38,9 +38,11 @@ check: setup  ## Format, lint, types, architecture, Envoy's configuration
 	$(BIN)/mypy --strict $(PACKAGES) tests
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/weir/test_envoyconfig.py
 	$(BIN)/python -m weir.reference --check
+	$(BIN)/python -m weir.pictures --check
 
-docs: setup  ## Write docs/reference.md anew from the code
+docs: setup  ## Write docs/reference.md and the pictures of docs/architecture.md anew from the code
 	$(BIN)/python -m weir.reference
+	$(BIN)/python -m weir.pictures
 
 conformance: setup  ## Run the official conformance suite in each storage mode and through the gateway
 	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "pages": {"pages"},
     "spark": {"spark", "pages", "protocol"},
     "loadtest": {"loadtest", "pages", "protocol"},
-    "weir": {"weir", "origin", "gateway", "loadtest", "spark", "wire", "protocol"},
+    "weir": {"weir", "origin", "gateway", "loadtest", "spark", "pages", "wire", "protocol"},
 }
 OURS = set(MAY_IMPORT) | {"tests"}
 PURE: tuple[str, ...] = (

@@ -21,7 +21,7 @@ from spark.tables import Tables
 from tests.spark.duck import Duck
 from tests.spark.logs import HOURS, START_MS, WORKERS, Truth, record, write_logs
 
-LINES = int(os.environ.get("WEIR_LOG_LINES", "100000"))
+LINES = int(os.environ.get("WEIR_LOG_LINES", "30000"))
 
 pytestmark = pytest.mark.timeout(LINES // 100 + 600)
 
@@ -51,7 +51,7 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     truth = write_logs(folder / "logs", LINES)
     made = Made(folder / "logs", folder / "out", truth, Duck(folder / "logs"), spark)
     # Several batches, so that copies are found across them.
-    made.run(batch_bytes=max(20_000_000, LINES * 100))
+    made.run(batch_bytes=LINES * 150)
     yield made
 
 
