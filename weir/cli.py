@@ -206,7 +206,9 @@ def _add_load(load: argparse.ArgumentParser) -> None:
     )
     load.add_argument("results", nargs="*", help="of report: the files of earlier runs")
     load.add_argument("--target", metavar="URL", help="whom to load (http://127.0.0.1:8080)")
-    load.add_argument("--token", help="bearer token (WEIR_TOKEN, else one by the key of `weir up`)")
+    load.add_argument(
+        "--token", help="bearer token (WEIR_TOKEN; without --target one by the key of `weir up`)"
+    )
     load.add_argument("--tokens", metavar="FILE", help="many tokens, one a line")
     load.add_argument("--peer", default="weir", help="who that is, in a word, for charts (weir)")
     load.add_argument("--insecure", action="store_true", help="accept any TLS certificate")

@@ -115,7 +115,8 @@ class Session:
         except Broken as error:
             raise SetupFailed(f"{self.target.authority}: {error}") from None
         if reply.status not in (200, 201):
-            raise SetupFailed(f"creating {path} was answered with {reply.status}")
+            hint = "; --token says who is asking" if reply.status in (401, 403) else ""
+            raise SetupFailed(f"creating {path} was answered with {reply.status}{hint}")
         return reply.headers.get(NEXT_OFFSET, "-1")
 
     async def create_all(self, name: str, *, closed: bool = True) -> list[str]:

@@ -89,7 +89,8 @@ def _row(one: Second) -> str:
 
 
 def _gauge(name: str, value: float) -> str:
-    return f"{name.replace('_', ' ')} {value:,.2f}" if value < 10 else f"{name} {value:,.0f}"
+    digits = 0 if value >= 10 or value.is_integer() else 2
+    return f"{name.replace('_', ' ')} {value:,.{digits}f}"
 
 
 def closing_lines(summary: Summary, headline: str) -> list[str]:
