@@ -39,6 +39,7 @@ MB = 1_000_000
 STREAMS = 20
 CLOSED_STREAMS = 50
 CLOSED_BYTES = 64 * 1024
+CHUNK_BYTES = 1024 * 1024  # the origin's default
 STAY_S = 120.0  # how long a reader stays, on average
 ARRIVAL_S = 20.0
 FILLING_LANES = 32
@@ -164,8 +165,10 @@ class Crowd:
         session = self._session
         self._live = [session.new_path("live") for _ in range(STREAMS)]
         self._closed = [session.new_path("closed") for _ in range(CLOSED_STREAMS)]
-        for path in self._live:
-            await session.create(path)
+        for number, path in enumerate(self._live):
+            # At all stages of a chunk, as streams are after years: an empty one's tail grows, and
+            # with it what the caches make of the same number of bytes.
+            await session.create(path, b"x" * (number * CHUNK_BYTES // STREAMS))
         for path in self._closed:
             await session.create(path, b"x" * CLOSED_BYTES, closed=True)
         session.begin()

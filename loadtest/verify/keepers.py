@@ -92,6 +92,11 @@ class Keeper:
             if not self._writing:
                 self._all_quiet.set()
 
+    def note_offset(self, offset: str) -> None:
+        """Of an acknowledgement; empty if a fault took it away."""
+        if offset:
+            self.recent.append(offset)
+
     def note_unknown(self) -> None:
         self._last_unknown = self._world.doors.now()
 

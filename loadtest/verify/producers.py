@@ -67,7 +67,7 @@ class Producer:
         if answer.outcome != "ok":
             return False
         if answer.status == 200:
-            self._keeper.recent.append(answer.header(STREAM_NEXT_OFFSET))
+            self._keeper.note_offset(answer.header(STREAM_NEXT_OFFSET))
         return True
 
     async def _send(self, message: Message, subject: str) -> Answer:
