@@ -306,8 +306,9 @@ def vanished(line: Timeline) -> Iterator[Violation]:
         if life is None or (operation.status == 410 and _is_trimmed(life, operation)):
             continue
         if isinstance(operation, Read) and operation.mode == "snapshot":
-            if any(map(operation.may_have_met, life.snapshots)):
-                continue  # one replaced another between the redirect and its target
+            done = [each for each in life.snapshots if each.ended < operation.began]
+            if not done or any(map(operation.may_have_met, life.snapshots)):
+                continue  # none yet; or one replaced another between the redirect and its target
         if isinstance(operation, Append) and generation_of(operation.id) != life.generation:
             continue
         if isinstance(operation, Read) and operation.status == 400:

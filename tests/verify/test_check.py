@@ -409,6 +409,15 @@ def test_a_snapshot_may_be_replaced_while_it_is_asked_for(stream: Honest) -> Non
     assert names(stream) == {"vanished"}
 
 
+def test_a_new_stream_has_no_snapshot_of_the_old_one(stream: Honest) -> None:
+    stream.snapshot()
+    stream.delete()
+    stream.create()
+    told: dict[str, Any] = {"status": 404, "outcome": "refused", "ids": [], "next": ""}
+    stream.read("", mode="snapshot", **told)
+    assert names(stream) == set()
+
+
 def test_an_offset_that_was_given_out_is_taken_back(stream: Honest) -> None:
     stream.read(offset(3), status=400, outcome="refused", ids=[], next="", up_to_date=False)
     stream.audit()
