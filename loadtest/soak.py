@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
@@ -350,6 +351,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-envoy", action="store_true", help="straight at one gateway")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between samples (5)")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers go too
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     gateways = 1 if options.no_envoy else options.gateways
