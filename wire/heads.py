@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Generic, TypeVar, cast
 
 END = b"\r\n\r\n"
@@ -24,6 +25,7 @@ LINE_BYTES = 2048
 MEMO_ENTRIES = 16_384
 MEMO_BYTES = 16 * 1024 * 1024
 MEMO_PAUSE = 4 * MEMO_ENTRIES
+MEMO_FORGOTTEN = MEMO_ENTRIES // 8
 MEMO_PART_BYTES = 4096
 
 
@@ -144,6 +146,7 @@ class Memo(Generic[Part]):
         self._parse = parse
         self._bytes = 0
         self.hits = 0
+        self._new = 0
         self._pause = 0
 
     def find(self, data: bytes) -> Part | None:
@@ -160,11 +163,18 @@ class Memo(Generic[Part]):
 
     def _remember(self, data: bytes, part: Part) -> None:
         if len(self.known) >= MEMO_ENTRIES or self._bytes >= MEMO_BYTES:
-            self._pause = MEMO_PAUSE if self.hits < len(self.known) else 0
-            self.known.clear()
-            self.hits = self._bytes = 0
+            self._pause = MEMO_PAUSE if self.hits < self._new else 0
+            self._forget_oldest()
         self.known[data] = part
         self._bytes += len(data)
+        self._new += 1
+
+    def _forget_oldest(self) -> None:
+        """Some of them: to forget all at once would be felt, in time and in memory."""
+        for data in list(islice(self.known, MEMO_FORGOTTEN)):
+            del self.known[data]
+            self._bytes -= len(data)
+        self.hits = self._new = 0
 
 
 class HeadMemo:

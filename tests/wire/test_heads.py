@@ -99,6 +99,20 @@ def test_the_memo_is_bounded() -> None:
     assert max(map(len, known)) < MEMO_PART_BYTES
 
 
+def test_a_full_memo_forgets_what_is_oldest() -> None:
+    memo = HeadMemo()
+    for number in range(MEMO_ENTRIES + 1):
+        memo.parse(with_line(b"X: %d" % number))
+        memo.parse(PLAIN)  # a memo that pays goes on
+        memo.parse(PLAIN)
+    known = memo.fields.known
+    assert MEMO_ENTRIES // 2 < len(known) < MEMO_ENTRIES
+    hits = memo.fields.hits
+    memo.parse(with_line(b"X: %d" % MEMO_ENTRIES))
+    memo.parse(with_line(b"X: 0"))
+    assert memo.fields.hits == hits + 1
+
+
 def test_the_memo_keeps_lines_and_fields_apart() -> None:
     memo = HeadMemo()
     for path in range(3):
