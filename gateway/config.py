@@ -117,7 +117,8 @@ class AuthConfig:
     remembered_tokens: int = 100_000
     cookie: str = ""  # name of a cookie that may bring the token
     query_parameter: str = ""  # name of a query parameter that may bring it
-    allow_no_scope: bool = False  # whether a token without `scope` may do everything
+    scope_claim: str = "scope"  # the claim with the scopes; some issuers call it scp or roles
+    allow_no_scope: bool = False  # whether a token without scopes may do everything
     jwks_refresh_secs: float = 300.0
     jwks_cooldown_secs: float = 30.0  # between fetches for unknown key ids
     revocation: bool = False  # look up token ids in Redis
@@ -131,6 +132,7 @@ class AuthConfig:
         check(bool(self.algorithms), "algorithms", "must not be empty")
         check_positive(self, "max_lifetime_secs", "max_token_bytes", "remembered_tokens")
         check_positive(self, "jwks_refresh_secs", "jwks_cooldown_secs")
+        check(bool(self.scope_claim), "scope_claim", "must not be empty")
         for key in ("cookie", "query_parameter"):
             ok = re.fullmatch(r"[A-Za-z0-9_-]{0,64}", getattr(self, key))
             check(bool(ok), key, "may hold letters, digits, hyphens and underscores")

@@ -315,8 +315,7 @@ class Hubs:
         subject = call.principal.subject
         refusal = self._slots.take(subject)
         if refusal is not None:
-            status = 503 if refusal == "too-many-readers" else 429
-            raise ProtocolError(status, refusal, "Too many live readers.", RETRY_AFTER)
+            raise ProtocolError(*refusal, "Too many live readers.", RETRY_AFTER)
         call.on_finish = lambda: self._slots.release(subject)
 
     def _touch(self, call: Call) -> None:

@@ -13,8 +13,8 @@ MAX_SUBJECTS = 100_000
 LOOKS = 8  # at remembered subjects, for one that may be forgotten
 WHOLE = 1 - 1e-6  # a request's worth of tokens, in spite of rounding
 
-TOO_MANY_READERS = "too-many-readers"
-TOO_MANY_OF_SUBJECT = "too-many-readers-of-subject"
+TOO_MANY_READERS = (503, "too-many-readers")
+TOO_MANY_OF_SUBJECT = (429, "too-many-readers-of-subject")
 
 
 class _Bucket:
@@ -88,8 +88,8 @@ class LiveSlots:
         self._held: dict[str, int] = {}
         self.total = 0
 
-    def take(self, subject: str) -> str | None:
-        """None, or the code of the refusal."""
+    def take(self, subject: str) -> tuple[int, str] | None:
+        """None, or status and code of the refusal."""
         held = self._held.get(subject, 0)
         if self.total >= self._max_total:
             return TOO_MANY_READERS

@@ -150,9 +150,9 @@ def _read_name(value: object) -> str:
 
 
 def _read_scopes(claims: Json, auth: AuthConfig) -> Scopes:
-    if "scope" not in claims:
+    if auth.scope_claim not in claims:
         return EVERYTHING if auth.allow_no_scope else NOTHING
-    scope = claims["scope"]
+    scope = claims[auth.scope_claim]
     entries = scope if isinstance(scope, list) else [scope]
     _check(all(isinstance(entry, str) for entry in entries), "claims")
     try:

@@ -179,6 +179,12 @@ def test_any_other_scope_is_refused(scope: object) -> None:
     assert reason_of(scope=scope) == "claims"
 
 
+def test_scopes_may_be_in_another_claim_and_then_only_there() -> None:
+    auth = AuthConfig(scope_claim="scp")
+    assert read(auth, scp=["read:a"], scope="read:*").scopes == Scopes.parse("read:a")
+    assert read(auth, scope="read:*").scopes == NOTHING
+
+
 def test_without_scope_everything_only_if_configured() -> None:
     open_house = AuthConfig(allow_no_scope=True)
     assert read(open_house).scopes == EVERYTHING
