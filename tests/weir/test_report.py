@@ -41,7 +41,10 @@ def test_without_pyspark_it_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr("weir.report.find_spec", lambda name: None)
     said = fails(capsys, "--logs", str(tmp_path), "--out", str(tmp_path / "out"))
-    assert said == "weir: weir report: needs Spark: pip install 'weir-gateway[spark]'\n"
+    assert (
+        said
+        == "weir: weir report: needs Spark: `make setup` in a checkout, or pip install 'weir-gateway[spark]'\n"
+    )
 
 
 def test_the_command_line_does_not_load_spark() -> None:
