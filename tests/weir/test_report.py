@@ -41,9 +41,9 @@ def test_without_pyspark_it_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr("weir.report.find_spec", lambda name: None)
     said = fails(capsys, "--logs", str(tmp_path), "--out", str(tmp_path / "out"))
-    assert (
-        said
-        == "weir: weir report: needs Spark: `make setup` in a checkout, or pip install 'weir-gateway[spark]'\n"
+    assert said == (
+        "weir: weir report: needs Spark: `make setup` in a checkout, "
+        "or pip install 'weir-gateway[spark]'\n"
     )
 
 
