@@ -403,7 +403,10 @@ def _markup(shapes: Iterable[Shape]) -> Iterator[Markup]:
     for shape in shapes:
         match shape:
             case Words(x, y, text, style, middle):
-                yield tag("text", text, x=x, y=y, class_=f"{style} middle" if middle else style)
+                # Whatever font there is, words take the room that was planned for them.
+                fit = {"textLength": round(shape.width), "lengthAdjust": "spacingAndGlyphs"}
+                look = f"{style} middle" if middle else style
+                yield tag("text", text, x=x, y=y, class_=look, **fit)
             case Box(x, y, width, height, style, radius):
                 rounded = radius or None
                 yield tag("rect", x=x, y=y, width=width, height=height, rx=rounded, class_=style)
