@@ -24,18 +24,18 @@ from pages.marks import (
     upright,
 )
 from pages.markup import Child, Markup, tag
-from pages.scales import Scale, TimeAxis, shares_of
+from pages.scales import Axis, Scale, shares_of
 
 HEIGHT = 180
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Of a chart over time: everything but the values."""
+    """Of a chart over time or other steps: everything but the values."""
 
     title: str
     note: str
-    axis: TimeAxis
+    axis: Axis
     scale: Scale
     shown: Format
     height: int = HEIGHT
@@ -213,7 +213,7 @@ def _time_figure(
         class_="plot timed",
         role="img",
         tabindex=0,
-        data_axis=f"{axis.first_ms}/{axis.step_ms}/{axis.slots}",
+        data_axis=axis.key,
         aria_label=_summary(frame, series),
     )
     rows = [

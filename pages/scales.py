@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pages.figures import duration, moment, slot_name
 from pages.times import DAY_MS, HOUR_MS, MINUTE_MS, STEPS_MS
@@ -72,13 +73,65 @@ def shares_of(values: Sequence[float]) -> list[float]:
     return [max(v, 0) / top if top > 0 and math.isfinite(v) else 0.0 for v in values]
 
 
+class Axis(Protocol):
+    """Steps side by side."""
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def key(self) -> str:
+        """Charts of the same one show the same step under the pointer."""
+
+    @property
+    def heading(self) -> str:
+        """Above the names of steps, in a table."""
+
+    @property
+    def span(self) -> str:
+        """From where to where, for those who cannot see it."""
+
+    def name(self, slot: int) -> str: ...
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Share of the axis, and what is written there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedAxis:
+    heading: str
+    names: tuple[str, ...]
+
+    @property
+    def slots(self) -> int:
+        return len(self.names)
+
+    @property
+    def key(self) -> str:
+        return f"{self.heading}/{self.slots}"
+
+    @property
+    def span(self) -> str:
+        return f"{self.names[0]} to {self.names[-1]}"
+
+    def name(self, slot: int) -> str:
+        return self.names[slot]
+
+    def ticks(self) -> list[tuple[float, str]]:
+        return [((slot + 0.5) / self.slots, name) for slot, name in enumerate(self.names)]
+
+
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """Steps side by side, from `first_ms` on."""
+    """From `first_ms` on."""
 
     first_ms: int
     step_ms: int
     slots: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.first_ms}/{self.step_ms}/{self.slots}"
 
     @property
     def span_ms(self) -> int:
@@ -92,19 +145,16 @@ class TimeAxis:
 
     @property
     def heading(self) -> str:
-        """Above the names of steps, in a table."""
         return "Time (UTC)"
 
     @property
     def span(self) -> str:
-        """From where to where, for those who cannot see it."""
         return f"{moment(self.first_ms)} to {moment(self.start(self.slots))} UTC"
 
     def name(self, slot: int) -> str:
         return slot_name(self.start(slot), self.step_ms)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Share of the axis, and what is written there."""
         longest = STEPS_MS[-1]
         beyond = -(-self.span_ms // (MOST_LABELS * longest)) * longest
         step = next((s for s in STEPS_MS if self.span_ms / s <= MOST_LABELS), beyond)

@@ -218,6 +218,7 @@ def _add_load(load: argparse.ArgumentParser) -> None:
     for knob in ("seconds", "readers", "streams", "rate", "size"):
         load.add_argument(f"--{knob}", type=float, help="instead of the scenario's own")
     load.add_argument("--out", metavar="PATH", help="file of the result; of report: folder")
+    load.add_argument("--images", metavar="DIR", help="of report: draw each scenario as a PNG, too")
     load.set_defaults(run=_command("load.run_load"))
 
 

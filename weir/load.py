@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.devkeys import DEV_AUDIENCE, DEV_ISSUER, sign_token
-from loadtest.errors import RunFailedError
+from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.load.compare import compare
 from loadtest.load.page import write_report
 from loadtest.load.program import (
@@ -103,4 +103,8 @@ def _report(arguments: argparse.Namespace) -> None:
         runs = [read_run(path) for path in paths]
     except ValueError as error:
         raise SettingsError("load report", str(error)) from None
-    print(f"open {write_report(runs, Path(arguments.out or RESULTS))}")
+    images = Path(arguments.images) if arguments.images else None
+    try:
+        print(f"open {write_report(runs, Path(arguments.out or RESULTS), images)}")
+    except (RunFailedError, UnavailableError) as error:
+        raise RequestFailed(str(error)) from None

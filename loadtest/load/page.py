@@ -17,10 +17,20 @@ from pages.charts import Bar, Frame, Series, bar_list, line_chart
 from pages.figures import count, duration, exact, moment, size, times
 from pages.markup import Markup, tag
 from pages.page import render_page
-from pages.scales import DURATIONS_MS, ElapsedAxis, Scale, linear_scale, log_scale
+from pages.scales import (
+    DURATIONS_MS,
+    ElapsedAxis,
+    NamedAxis,
+    Scale,
+    linear_scale,
+    log_scale,
+)
 
 STYLES = ("line-1", "line-2", "line-3", "line-4", "line-5", "line-rest")
-PICTURE = (1000, 1130)
+PICTURE = (1000, 1480)
+HEADLINE = "polls"
+HEADLINE_PICTURE = (1000, 420)
+SHARES = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 SHOT_TIMEOUT_S = 60.0
 
 Figure = Callable[[Sequence[Second]], float]
@@ -34,19 +44,47 @@ def write_report(runs: Sequence[Run], folder: Path, images: Path | None = None) 
     if images is not None:
         images.mkdir(parents=True, exist_ok=True)
         for scenario, own in by_scenario(runs):
-            draw_picture(render(own), images / f"{scenario.name}.png")
+            draw_picture(render(own), images / f"{scenario.name}.png", PICTURE)
+            if scenario.name == HEADLINE:
+                draw_picture(
+                    render_headline(scenario, own), images / "headline.png", HEADLINE_PICTURE
+                )
     return page
 
 
 def render(runs: Sequence[Run]) -> str:
     sections = [scenario_section(scenario, own) for scenario, own in by_scenario(runs)]
-    first = runs[0].started
-    machine = ", ".join(f"{name} {value}" for name, value in first.machine.items())
-    foot = [
-        tag("p", f"Begun {moment(first.at * 1000)} UTC. Machine: {machine}."),
+    return render_page("Weir load", sections, _foot(runs[0]))
+
+
+def render_headline(scenario: Scenario, runs: Sequence[Run]) -> str:
+    """What the README shows: how soon readers have it, and what that costs the origin."""
+    summaries = {run.started.peer: summarise(run, scenario.headline) for run in runs}
+    waits = [
+        Bar(peer, one.p99_ms, duration(one.p99_ms), _style(peer)) for peer, one in summaries.items()
+    ]
+    costs = [
+        Bar(peer, one.upstream, exact(int(one.upstream)), _style(peer))
+        for peer, one in summaries.items()
+        if math.isfinite(one.upstream)
+    ]
+    ours = summaries[HOME]
+    lead = f"{describe_knobs(runs[0].started.knobs)}: {exact(ours.asked)} long-polls of readers"
+    cards = side_by_side(
+        bar_list("Until a reader has it", "99th percentile, from when the append was due", waits),
+        bar_list("Reads at the origin", "for all long-polls of all readers", costs),
+    )
+    return render_page(
+        "Weir", [section(scenario.name, scenario.sentence, lead, cards)], _foot(runs[0])
+    )
+
+
+def _foot(run: Run) -> list[Markup]:
+    machine = ", ".join(f"{name} {value}" for name, value in run.started.machine.items())
+    return [
+        tag("p", f"Begun {moment(run.started.at * 1000)} UTC. Machine: {machine}."),
         tag("p", "Times count from when a request was due, whenever it could be sent."),
     ]
-    return render_page("Weir load", sections, foot)
 
 
 def by_scenario(runs: Sequence[Run]) -> list[tuple[Scenario, list[Run]]]:
@@ -65,6 +103,7 @@ def scenario_section(scenario: Scenario, runs: Sequence[Run]) -> Section:
     knobs = describe_knobs(runs[0].started.knobs)
     charts = [
         side_by_side(
+            _percentiles(scenario, runs),
             _over_time(
                 scenario,
                 runs,
@@ -73,6 +112,9 @@ def scenario_section(scenario: Scenario, runs: Sequence[Run]) -> Section:
                 lambda values: log_scale(values, DURATIONS_MS),
                 duration,
             ),
+        ),
+        side_by_side(_asked(peers, summaries), _sharing(peers, summaries)),
+        side_by_side(
             _over_time(
                 scenario,
                 runs,
@@ -81,8 +123,8 @@ def scenario_section(scenario: Scenario, runs: Sequence[Run]) -> Section:
                 linear_scale,
                 count,
             ),
+            _memory(runs),
         ),
-        side_by_side(_sharing(peers, summaries), _memory(runs)),
     ]
     lead = f"{scenario.sentence}: {knobs}. Times are of “{scenario.headline}”."
     table = _table(scenario, peers, summaries)
@@ -101,6 +143,20 @@ def _table(scenario: Scenario, peers: Sequence[str], summaries: Sequence[Summary
     return data_table(f"{scenario.name}, by peer", "", columns)
 
 
+def _percentiles(scenario: Scenario, runs: Sequence[Run]) -> Markup:
+    axis = NamedAxis("Share", tuple(SHARES))
+    lines = []
+    for run, style in zip(runs, STYLES, strict=False):
+        times = run.times(scenario.headline)
+        values = [percentile(times, share) * 1000 for share in SHARES.values()]
+        lines.append(Series(run.started.peer, style, values))
+    scale = log_scale(_known(lines), DURATIONS_MS)
+    frame = Frame(
+        "Latency by percentile", f"of “{scenario.headline}”, whole run", axis, scale, duration
+    )
+    return line_chart(frame, lines)
+
+
 def _over_time(
     scenario: Scenario,
     runs: Sequence[Run],
@@ -115,27 +171,41 @@ def _over_time(
         seconds = run.of(scenario.headline)
         values = [figure([one for one in seconds if one.second == n]) for n in range(axis.slots)]
         lines.append(Series(run.started.peer, style, values))
-    every = [value for one in lines for value in one.values if math.isfinite(value)]
-    frame = Frame(title, f"of “{scenario.headline}”, each second", axis, scale(every), shown)
-    return line_chart(frame, lines)
+    note = f"of “{scenario.headline}”, each second"
+    return line_chart(Frame(title, note, axis, scale(_known(lines)), shown), lines)
+
+
+def _known(lines: Sequence[Series]) -> list[float]:
+    return [value for one in lines for value in one.values if math.isfinite(value)]
 
 
 def _slowest(seconds: Sequence[Second]) -> float:
     return percentile(seconds[0].times, 0.99) * 1000 if seconds else math.nan
 
 
+def _asked(peers: Sequence[str], summaries: Sequence[Summary]) -> Markup:
+    """What readers asked beside what of it reached the origin."""
+    bars = []
+    for peer, one in zip(peers, summaries, strict=True):
+        bars.append(Bar(f"{peer}: readers", one.asked, exact(one.asked)))
+        if math.isfinite(one.upstream):
+            bars.append(Bar("at the origin", one.upstream, exact(int(one.upstream)), "cost"))
+    return bar_list("Requests", "of readers, and reads that reached the origin", bars)
+
+
 def _sharing(peers: Sequence[str], summaries: Sequence[Summary]) -> Markup:
     """How many requests of readers one read at the origin has answered."""
     bars = []
     for peer, one in zip(peers, summaries, strict=True):
-        known = not math.isnan(one.upstream) and one.asked > 0
-        shown = times(one.collapse) if known and math.isfinite(one.collapse) else "–"
-        hint = (
-            f"{exact(one.asked)} asked, {exact(int(one.upstream))} at the origin" if known else ""
-        )
-        bars.append(Bar(peer, one.collapse if known else math.nan, shown, "good", hint))
+        known = math.isfinite(one.collapse) and one.asked > 0
+        factor = one.collapse if known else math.nan
+        bars.append(Bar(peer, factor, times(factor), _style(peer)))
     note = "requests of readers for one read at the origin"
     return bar_list("Collapse factor", note, bars)
+
+
+def _style(peer: str) -> str:
+    return "good" if peer == HOME else "plain"
 
 
 def _memory(runs: Sequence[Run]) -> Markup:
@@ -145,9 +215,9 @@ def _memory(runs: Sequence[Run]) -> Markup:
         known = dict(run.gauge("memory_mb"))
         values = [known.get(slot, math.nan) * 1e6 for slot in range(axis.slots)]
         lines.append(Series(run.started.peer, style, values))
-    every = [value for one in lines for value in one.values if math.isfinite(value)]
-    frame = Frame("Memory", "resident, of the peer's processes", axis, linear_scale(every), size)
-    return line_chart(frame, lines)
+    scale = linear_scale(_known(lines))
+    note = "resident, of the peer's processes"
+    return line_chart(Frame("Memory", note, axis, scale, size), lines)
 
 
 def _limits(runs: Sequence[Run]) -> Markup | None:
@@ -164,15 +234,17 @@ def _limits(runs: Sequence[Run]) -> Markup | None:
     return tag("ul", items, class_="findings") if items else None
 
 
-def draw_picture(html: str, path: Path) -> None:
+def draw_picture(html: str, path: Path, wide_and_tall: tuple[int, int]) -> None:
     """By a browser, which draws the page as people see it."""
     ensure_debian("chromium", "chromium")
     with tempfile.TemporaryDirectory(prefix="weir-shot-") as folder:
         page = Path(folder, "page.html")
         page.write_text(html, "utf-8")
-        wide, tall = PICTURE
+        wide, tall = wide_and_tall
         command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu"]
-        command += ["--hide-scrollbars", f"--window-size={wide},{tall}"]
+        command += ["--no-first-run", "--disable-background-networking", "--disable-sync"]
+        command += ["--disable-component-update", "--hide-scrollbars"]
+        command += [f"--window-size={wide},{tall}"]
         command += [f"--user-data-dir={folder}/profile", f"--screenshot={path.resolve()}"]
         subprocess.run(
             [*command, page.as_uri()],

@@ -2,11 +2,20 @@
 
 import re
 
-from loadtest.load.page import render
+from loadtest.load.page import render, render_headline
 from loadtest.load.records import Ended, Gauges, Run, Second, Started
 from loadtest.load.results import render_results
 from loadtest.load.scenarios import SCENARIOS
 from loadtest.load.summary import HOME
+
+TITLES = (
+    "Latency by percentile",
+    "Latency, 99th percentile",
+    "Requests",
+    "Collapse factor",
+    "Done a second",
+    "Memory",
+)
 
 
 def make_run(scenario: str, peer: str, slow: int = 0) -> Run:
@@ -30,9 +39,31 @@ def test_every_scenario_has_its_section_and_charts() -> None:
     page = render([make_run(name, peer) for name in SCENARIOS for peer in ("nginx", HOME)])
     for name in SCENARIOS:
         assert f'id="{name}"' in page
-    for title in ("Latency, 99th percentile", "Done a second", "Collapse factor", "Memory"):
-        assert page.count(title) >= len(SCENARIOS)
+    for title in TITLES:
+        assert page.count(f"<h3>{title}</h3>") == len(SCENARIOS)
     assert "100\u00a0×" in page and "0.95 of a core" in page
+
+
+def test_percentiles_of_the_whole_run_are_drawn_and_told() -> None:
+    page = render([make_run("polls", HOME, slow=15)])
+    chart = page[page.index("Latency by percentile") : page.index("Latency, 99th percentile")]
+    rows = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', chart)
+    assert [name for name, _ in rows] == ["p50", "p75", "p90", "p95", "p99", "p99.9", "max"]
+    assert {value for _, value in rows} == {"0.24\u00a0ms"}
+
+
+def test_requests_of_readers_stand_beside_those_at_the_origin() -> None:
+    page = render([make_run("polls", HOME)])
+    chart = page[page.index("<h3>Requests</h3>") : page.index("Collapse factor")]
+    assert re.findall(r'class="number">(.*?)<', chart) == ["300", "3"]
+
+
+def test_the_headline_tells_time_and_cost_of_everyone() -> None:
+    runs = [make_run("polls", peer) for peer in (HOME, "nginx", "node")]
+    page = render_headline(SCENARIOS["polls"], runs)
+    waits, costs = page[page.index("Until a reader has it") :].split("Reads at the origin")
+    for peer in (HOME, "nginx", "node"):
+        assert f">{peer}<" in waits and f">{peer}<" in costs
 
 
 def test_our_own_line_comes_first() -> None:
