@@ -404,9 +404,15 @@ def _markup(shapes: Iterable[Shape]) -> Iterator[Markup]:
         match shape:
             case Words(x, y, text, style, middle):
                 # Whatever font there is, words take the room that was planned for them.
-                fit = {"textLength": round(shape.width), "lengthAdjust": "spacingAndGlyphs"}
-                look = f"{style} middle" if middle else style
-                yield tag("text", text, x=x, y=y, class_=look, **fit)
+                yield tag(
+                    "text",
+                    text,
+                    x=x,
+                    y=y,
+                    class_=f"{style} middle" if middle else style,
+                    textLength=round(shape.width),
+                    lengthAdjust="spacingAndGlyphs",
+                )
             case Box(x, y, width, height, style, radius):
                 rounded = radius or None
                 yield tag("rect", x=x, y=y, width=width, height=height, rx=rounded, class_=style)
