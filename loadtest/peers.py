@@ -18,6 +18,7 @@ from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.targets import FILE, MEMORY, OURS
 
 HERE = Path(__file__).parent
+REFERENCE = "@durable-streams/server"
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 INSTALL_TIMEOUT_S = 300.0
@@ -81,7 +82,7 @@ def ensure_peer(name: str) -> None:
     if name == OURS:
         if importlib.util.find_spec("weir") is None:
             raise UnavailableError("the package weir is not installed")
-    elif not (HERE / "node_modules/@durable-streams/server").is_dir():
+    elif not (HERE / "node_modules" / REFERENCE).is_dir():
         _install_reference()
 
 

@@ -5,6 +5,7 @@ streams themselves: those are read from and written to directly.
 """
 
 import importlib.util
+import json
 import os
 import pwd
 import random
@@ -14,14 +15,18 @@ import subprocess
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from loadtest.debian import ensure_debian, install_debian
 from loadtest.errors import UnavailableError
 from loadtest.peers import (
+    HERE,
+    REFERENCE,
     Server,
     Start,
     ensure_peer,
+    find_node,
     reference_command,
     run_process,
     weir_start,
@@ -131,6 +136,28 @@ def ensure_proxy(name: str) -> None:
         find_envoy()
     if name in (OURS, NODE):
         ensure_peer(name)
+
+
+def version_of(name: str) -> str:
+    """As it tells itself."""
+    if name == OURS:
+        return f"Weir {metadata.version('weir-gateway')}"
+    if name == NODE:
+        package = json.loads(Path(HERE / "node_modules" / REFERENCE / "package.json").read_text())
+        return f"{REFERENCE} {package['version']}, Node {_tell([find_node(), '--version'])}"
+    asked = {
+        NGINX: ["nginx", "-v"],
+        NCHAN: ["nginx", "-v"],
+        VARNISH: ["varnishd", "-V"],
+    }.get(name) or [str(find_envoy()), "--version"]
+    words = {NGINX: "nginx", NCHAN: "nginx", VARNISH: "Varnish"}.get(name, "Envoy")
+    return f"{words} {_tell(asked)}"
+
+
+def _tell(command: list[str]) -> str:
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"\d+\.\d+\.\d+", shown.stdout + shown.stderr)
+    return found[0] if found else "of unknown version"
 
 
 def find_envoy() -> Path:

@@ -21,7 +21,7 @@ from loadtest.load.program import (
 )
 from loadtest.load.records import read_run
 from loadtest.load.runner import Witness
-from loadtest.load.scenarios import SCENARIOS
+from loadtest.load.scenarios import SCENARIOS, tokens_wanted
 from loadtest.load.session import SetupFailed
 from loadtest.load.wires import Target
 from loadtest.tokens import read_tokens
@@ -30,7 +30,7 @@ from weir.state import TOKEN_VARIABLE
 from weir.tokens import ALL_SCOPES, DEFAULT_KEY
 from wire.settings import SettingsError
 
-HOME = "http://127.0.0.1:8080"
+HOME, ORIGIN = "http://127.0.0.1:8080", "http://127.0.0.1:4437"
 TOKEN_LIFE_S = 3600
 KNOBS = ("seconds", "readers", "streams", "rate", "size")
 
@@ -44,7 +44,10 @@ def run_load(arguments: argparse.Namespace) -> int:
         case "report":
             _report(arguments)
         case "compare":
-            compare(Path(arguments.out or "docs"), seconds=arguments.seconds)
+            try:
+                compare(Path(arguments.out or "docs"), seconds=arguments.seconds)
+            except RunFailedError as error:
+                raise RequestFailed(str(error)) from None
         case _:
             _run(arguments)
     return 0
@@ -60,9 +63,7 @@ def _run(arguments: argparse.Namespace) -> None:
             peer=arguments.peer,
             insecure=arguments.insecure,
             knobs=turn_knobs(scenario, {name: getattr(arguments, name) for name in KNOBS}),
-            witness=Witness(
-                Target.parse(arguments.origin) if arguments.origin else None, arguments.pid
-            ),
+            witness=Witness(_origin(arguments), lambda: arguments.pid),
             restart=restart_by(arguments.restart) if arguments.restart else None,
             out=Path(arguments.out) if arguments.out else None,
         )
@@ -72,6 +73,12 @@ def _run(arguments: argparse.Namespace) -> None:
         run_order(order)
     except (SetupFailed, RunFailedError) as error:
         raise RequestFailed(str(error)) from None
+
+
+def _origin(arguments: argparse.Namespace) -> Target | None:
+    """Where reads are counted; of `weir up` it is known."""
+    url = arguments.origin or (None if arguments.target else ORIGIN)
+    return Target.parse(url) if url else None
 
 
 def _tokens(arguments: argparse.Namespace) -> Sequence[str]:
@@ -85,7 +92,7 @@ def _tokens(arguments: argparse.Namespace) -> Sequence[str]:
         return []
     scenario = find_scenario(arguments.scenario)
     knobs = turn_knobs(scenario, {name: getattr(arguments, name) for name in KNOBS})
-    count = round(knobs.seconds * knobs.rate) if scenario.name == "tokens" else 1
+    count = tokens_wanted(knobs) if scenario.name == "tokens" else 1
     now = time.time()
     return [
         sign_token(

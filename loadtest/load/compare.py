@@ -18,12 +18,20 @@ from loadtest.load.program import RESULTS, Order, run_order
 from loadtest.load.records import Run
 from loadtest.load.results import render_results
 from loadtest.load.runner import Witness
-from loadtest.load.scenarios import SCENARIOS, Scenario
+from loadtest.load.scenarios import SCENARIOS, Scenario, tokens_wanted
 from loadtest.load.session import Knobs, SetupFailed
 from loadtest.load.wires import Target
 from loadtest.memory import OtherWork
 from loadtest.peers import Server, Start, run_process
-from loadtest.proxies import PROXIES, WITHOUT_ORIGIN, Stage, ensure_proxy, free_port, start_origin
+from loadtest.proxies import (
+    PROXIES,
+    WITHOUT_ORIGIN,
+    Stage,
+    ensure_proxy,
+    free_port,
+    start_origin,
+    version_of,
+)
 from loadtest.targets import ENVOY, NGINX, NODE, OURS, VARNISH
 from loadtest.tokens import read_tokens, write_tokens
 
@@ -44,46 +52,54 @@ def peers_of(scenario: Scenario, available: list[str]) -> list[str]:
 
 
 def compare(docs: Path, *, seconds: float | None = None) -> None:
-    available = list(_available())
+    missing: list[str] = []
+    available = list(_available(missing))
+    versions = [version_of(peer) for peer in available]
     others = OtherWork([])
     runs: list[Run] = []
     for scenario in SCENARIOS.values():
         for peer in peers_of(scenario, available):
-            if (run := _measure(scenario, peer, seconds)) is not None:
-                runs.append(run)
+            try:
+                runs.append(_measure(scenario, peer, seconds))
+            except (RunFailedError, SetupFailed) as error:
+                missing.append(f"{scenario.name} on {WORDS[peer]}: {error}")
+                print(f"  failed: {error}", flush=True)
+        if runs:  # after each, so that a run that is broken off has told what it knows
+            (docs / "results.md").write_text(
+                render_results(runs, others.cores(), versions, missing)
+            )
+    if not runs:
+        raise RunFailedError("; ".join(missing))
     page = write_report(runs, RESULTS, images=docs / "images")
-    (docs / "results.md").write_text(render_results(runs, others.cores()))
     print(f"open {page}, or read {docs / 'results.md'}")
 
 
-def _available() -> Iterator[str]:
+def _available(missing: list[str]) -> Iterator[str]:
     for peer in PEERS:
         try:
             ensure_proxy(peer)
         except UnavailableError as error:
+            missing.append(f"{WORDS[peer]}: {error}")
             print(f"without {peer}: {error}", flush=True)
         else:
             yield peer
 
 
-def _measure(scenario: Scenario, peer: str, seconds: float | None) -> Run | None:
+def _measure(scenario: Scenario, peer: str, seconds: float | None) -> Run:
     knobs = scenario.knobs
     if seconds is not None and scenario.name != "rotation":
         knobs = replace(knobs, seconds=seconds)
     print(f"\n{scenario.name} on {WORDS[peer]}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="weir-load-") as folder:
-        try:
-            with _stage(Path(folder), scenario, knobs) as stage:
-                return _measure_on(stage, scenario, peer, knobs)
-        except (RunFailedError, SetupFailed) as error:
-            print(f"  failed: {error}", flush=True)
-            return None
+    with (
+        tempfile.TemporaryDirectory(prefix="weir-load-") as folder,
+        _stage(Path(folder), scenario, knobs) as stage,
+    ):
+        return _measure_on(stage, scenario, peer, knobs)
 
 
 @contextmanager
 def _stage(folder: Path, scenario: Scenario, knobs: Knobs) -> Iterator[Stage]:
-    count = round(knobs.seconds * knobs.rate) + knobs.streams if scenario.name == "tokens" else 100
-    tokens = write_tokens(folder, count, SCOPE)
+    tokens = write_tokens(folder, tokens_wanted(knobs) if scenario.name == "tokens" else 100, SCOPE)
     (folder / "origin").mkdir()
     with run_process(start_origin(folder / "origin"), folder / "origin.log") as origin:
         yield Stage(folder / "peer", origin.port, tokens)
@@ -97,9 +113,12 @@ class _Box:
         self._start = fix_port(PROXIES[peer](stage))
         self._log = stage.folder / "log"
         self._running = ExitStack()
+        self.pid = 0
 
     def start(self) -> Server:
-        return self._running.enter_context(run_process(self._start, self._log))
+        server = self._running.enter_context(run_process(self._start, self._log))
+        self.pid = server.pid
+        return server
 
     def stop(self) -> None:
         self._running.close()
@@ -129,7 +148,7 @@ def _measure_on(stage: Stage, scenario: Scenario, peer: str, knobs: Knobs) -> Ru
             tokens=read_tokens(stage.tokens.tokens),
             peer=WORDS[peer],
             knobs=knobs,
-            witness=Witness(origin, server.pid),
+            witness=Witness(origin, lambda: box.pid),
             restart=box.restart,
             out=RESULTS / f"{scenario.name}-{WORDS[peer]}.jsonl",
         )

@@ -1,5 +1,6 @@
 """Counts what a scenario does, second by second."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ class Meter:
     def __init__(self) -> None:
         self._tallies: dict[str, _Tally] = {}
         self.lateness: Counter[int] = Counter()
+        self.lag: Counter[int] = Counter()
         self.sums: Counter[str] = Counter()
         """Of all seconds: how often each kind was done."""
 
@@ -34,12 +36,17 @@ class Meter:
             tally.verdicts[verdict] += 1
         self.sums[what] += 1
 
-    def failed(self, what: str, reason: str) -> None:
-        self._of(what).failed[reason] += 1
+    def failed(self, what: str, reason: str, count: int = 1) -> None:
+        self._of(what).failed[reason] += count
 
     def left(self, late_s: float) -> None:
         """A request was sent, so much later than it was due."""
         self.lateness[bin_of(late_s)] += 1
+
+    def lagged(self, late_s: float, every_s: float) -> None:
+        """Our own loop came round so late; all who asked it meanwhile waited, too."""
+        for look in range(math.ceil(round(late_s / every_s, 6))):
+            self.lag[bin_of(late_s - look * every_s)] += 1
 
     def take(self, second: int) -> list[Second]:
         tallies, self._tallies = self._tallies, {}

@@ -11,7 +11,7 @@ from loadtest.errors import RunFailedError
 from loadtest.load.histogram import percentile
 from loadtest.load.records import Run, Second
 from loadtest.load.scenarios import SCENARIOS, Scenario
-from loadtest.load.summary import HOME, Summary, describe_knobs, limits_of, summarise
+from loadtest.load.summary import HOME, Summary, describe_knobs, summarise
 from pages.blocks import Section, data_table, numbers, section, side_by_side, words
 from pages.charts import Bar, Frame, Series, bar_list, line_chart
 from pages.figures import count, duration, exact, moment, size, times
@@ -68,8 +68,7 @@ def render_headline(scenario: Scenario, runs: Sequence[Run]) -> str:
         for peer, one in summaries.items()
         if math.isfinite(one.upstream)
     ]
-    ours = summaries[HOME]
-    lead = f"{describe_knobs(runs[0].started.knobs)}: {exact(ours.asked)} long-polls of readers"
+    lead = describe_knobs(runs[0].started.knobs)
     cards = side_by_side(
         bar_list("Until a reader has it", "99th percentile, from when the append was due", waits),
         bar_list("Reads at the origin", "for all long-polls of all readers", costs),
@@ -128,7 +127,9 @@ def scenario_section(scenario: Scenario, runs: Sequence[Run]) -> Section:
     ]
     lead = f"{scenario.sentence}: {knobs}. Times are of “{scenario.headline}”."
     table = _table(scenario, peers, summaries)
-    return section(scenario.name, scenario.name.capitalize(), lead, table, *charts, _limits(runs))
+    return section(
+        scenario.name, scenario.name.capitalize(), lead, table, *charts, _limits(peers, summaries)
+    )
 
 
 def _table(scenario: Scenario, peers: Sequence[str], summaries: Sequence[Summary]) -> Markup:
@@ -220,8 +221,10 @@ def _memory(runs: Sequence[Run]) -> Markup:
     return line_chart(Frame("Memory", note, axis, scale, size), lines)
 
 
-def _limits(runs: Sequence[Run]) -> Markup | None:
-    found = [(run.started.peer, limit) for run in runs for limit in limits_of(run)]
+def _limits(peers: Sequence[str], summaries: Sequence[Summary]) -> Markup | None:
+    found = [
+        (peer, limit) for peer, one in zip(peers, summaries, strict=True) for limit in one.limits
+    ]
     items = [
         tag(
             "li",
@@ -240,6 +243,7 @@ def draw_picture(html: str, path: Path, wide_and_tall: tuple[int, int]) -> None:
     with tempfile.TemporaryDirectory(prefix="weir-shot-") as folder:
         page = Path(folder, "page.html")
         page.write_text(html, "utf-8")
+        path.unlink(missing_ok=True)  # an old one is no proof of a new one
         wide, tall = wide_and_tall
         command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu"]
         command += ["--no-first-run", "--disable-background-networking", "--disable-sync"]

@@ -7,9 +7,9 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import uvloop
 
@@ -106,14 +106,14 @@ def restart_by(command: str) -> Restart:
 
 
 def turn_knobs(scenario: Scenario, given: dict[str, float | None]) -> Knobs:
-    return replace(
-        scenario.knobs,
-        **{
-            name: type(getattr(scenario.knobs, name))(value)
-            for name, value in given.items()
-            if value is not None
-        },
-    )
+    """Readers, streams and bytes are whole; seconds and rates need not be."""
+    whole = {field.name for field in fields(Knobs) if field.type is int}
+    turned: dict[str, Any] = {
+        name: int(value) if name in whole else value
+        for name, value in given.items()
+        if value is not None
+    }
+    return replace(scenario.knobs, **turned)
 
 
 def find_scenario(name: str) -> Scenario:

@@ -57,7 +57,7 @@ async def wait_for_news(session: Session, path: str, offset: str) -> None:
                 continue
             held_s, verdict = time.perf_counter() - begun, verdict_of(reply)
             session.meter.done("long-poll", held_s, reply.body_bytes, verdict)
-            session.note_delivery(bytes(reply.body))
+            session.note_delivery(bytes(reply.body), connection.answered_at)
             offset = reply.headers.get(NEXT_OFFSET, offset)
             cursor = reply.headers.get(CURSOR, "")
     finally:
@@ -82,8 +82,9 @@ async def _follow_once(session: Session, path: str, events: Events, since: float
         if not begun:
             begun = True
             session.meter.done("connect", time.perf_counter() - since)
+        now = time.perf_counter()
         for block in events.feed(piece):
-            session.note_delivery(block)
+            session.note_delivery(block, now)
 
     try:
         connection = await connect(session.target)
@@ -114,19 +115,20 @@ async def _failed(session: Session, reason: str, since: float) -> float:
 
 async def catch_up(session: Session, path: str, due: float, offset: str = "-1") -> str:
     """Read on to the tail, answer by answer, and count that as one; the offset there."""
-    size, verdict = 0, ""
+    size, first = 0, True
     while True:
         request = session.request("GET", path, f"?offset={offset}")
         try:
-            reply = await session.pool.ask(request, due, timeout_s=ANSWER_TIMEOUT_S)
+            reply = await session.pool.ask(
+                request, due if first else None, timeout_s=ANSWER_TIMEOUT_S
+            )
         except Broken as error:
             session.meter.failed("catch-up", str(error))
             return offset
         if reply.status != 200:
             session.meter.failed("catch-up", str(reply.status))
             return offset
-        size += reply.body_bytes
-        verdict = verdict or verdict_of(reply)
+        size, first = size + reply.body_bytes, False
         offset = reply.headers.get(NEXT_OFFSET, offset)
         session.meter.done("read", time.perf_counter() - due, reply.body_bytes, verdict_of(reply))
         if reached_tail(reply) or not reply.body_bytes:

@@ -49,7 +49,8 @@ class Ended(msgspec.Struct, tag="ended", tag_field="kind"):
     generator_cores: float
     late_ms: float
     """How late requests left us, of which 99 % were no later."""
-    figures: dict[str, float] = {}
+    lag_ms: float = 0.0
+    """How long our own loop kept what arrived waiting, 99 % of the time no longer."""
     notes: list[str] = []
 
 

@@ -1,29 +1,52 @@
 """`docs/results.md`, written by `weir load compare`. Pure: runs in, text out."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from loadtest.load.histogram import percentile
 from loadtest.load.records import Run
 from loadtest.load.scenarios import SCENARIOS, Scenario
 from loadtest.load.summary import HOME, Summary, describe_knobs, summarise
 
-COLUMNS = ("", "p50 ms", "p99 ms", "done/s", "failed", "readers' requests", "at the origin")
+COLUMNS = (
+    "",
+    "p50 ms",
+    "p99 ms",
+    "done/s",
+    "failed",
+    "readers' requests",
+    "at the origin",
+    "peak MB",
+)
+WIDTH = 120
+MACHINE = {"cores": "{} cores", "python": "Python {}"}
 OPENING = """\
 # Results
 
-Written by `weir load compare` on {at}: {machine}. One run, one peer after another, each in a fresh
-process in front of a fresh origin in memory (node is the reference server by itself); other
-programs used {others:.2f} of the cores meanwhile. Load is open-loop: a time counts from when its
-request was due, so a server that stalls pays for all who waited. Bare times move with the machine.
-The ratios are times of the peer divided by Weir's: above 1, Weir was quicker. The charts, and every
-second of every run, are what `weir load report` draws.
+Written by `weir load compare` on {at}: {machine}; {versions}. One run, one peer after another, each
+in a fresh process in front of a fresh origin in memory (node is the reference server by itself);
+other programs used {others:.2f} of the cores meanwhile. Weir and Envoy check a token on every
+request, and Weir writes its access log; nginx, Varnish and node check nothing. Generator, peer and
+origin share the cores. Load is open-loop: a time counts from when its request was due, so a server
+that stalls pays for all who waited. Bare times move with the machine. The ratios are times of the
+peer divided by Weir's: above 1, Weir was quicker. The charts, and every second of every run, are
+what `weir load report` draws.
 """
+MISSING = "Not measured: {}.\n"
 
 
-def render_results(runs: Sequence[Run], others: float) -> str:
+def render_results(
+    runs: Sequence[Run],
+    others: float,
+    versions: Sequence[str] = (),
+    missing: Sequence[str] = (),
+) -> str:
     """`others` is how many cores were busy with something else."""
-    parts = [_opening(runs, others)]
+    parts = [_opening(runs, others, versions)]
+    if missing:
+        parts.append(MISSING.format("; ".join(missing)))
     for scenario in SCENARIOS.values():
         own = [run for run in runs if run.started.scenario == scenario.name]
         if own:
@@ -31,11 +54,16 @@ def render_results(runs: Sequence[Run], others: float) -> str:
     return "\n".join(parts)
 
 
-def _opening(runs: Sequence[Run], others: float) -> str:
+def _opening(runs: Sequence[Run], others: float, versions: Sequence[str]) -> str:
     started = runs[0].started
-    machine = started.machine
-    words = f"{machine['cores']} cores, {machine['system']}, Python {machine['python']}"
-    return OPENING.format(at=_date(started.at), machine=words, others=others)
+    machine = [MACHINE.get(name, "{}").format(it) for name, it in started.machine.items()]
+    text = OPENING.format(
+        at=_date(started.at),
+        machine=", ".join(machine),
+        versions=", ".join(versions),
+        others=others,
+    )
+    return "\n\n".join(textwrap.fill(part, WIDTH) for part in text.split("\n\n")) + "\n"
 
 
 def _date(at: float) -> str:
@@ -56,6 +84,7 @@ def render_scenario(scenario: Scenario, runs: Sequence[Run]) -> str:
         f"![{scenario.name}](images/{scenario.name}.png)",
         "",
         *_ratios(summaries),
+        *_restarts(runs),
     ]
     lines += [
         f"- {peer}: {limit}." for peer, summary in summaries.items() for limit in summary.limits
@@ -73,6 +102,7 @@ def _row(peer: str, summary: Summary) -> tuple[str, ...]:
         f"{summary.failed:,}",
         f"{summary.asked:,}",
         origin,
+        "-" if math.isnan(summary.peak_mb) else f"{summary.peak_mb:,.0f}",
     )
 
 
@@ -95,6 +125,14 @@ def _ratios(summaries: dict[str, Summary]) -> list[str]:
         f"{_ratio(other.p99_ms, ours.p99_ms)} at p99."
         for peer, other in summaries.items()
         if peer != HOME
+    ]
+
+
+def _restarts(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"- {run.started.peer}: away for {percentile(times, 1.0):.1f} s, in which requests failed."
+        for run in runs
+        if (times := run.times("restart"))
     ]
 
 

@@ -3,15 +3,15 @@
 import asyncio
 import os
 import platform
-import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from loadtest.gateway_scenarios import parse_reads
-from loadtest.load.histogram import percentile
+from loadtest.load.histogram import Histogram, percentile
 from loadtest.load.records import Ended, Gauges, Record, Second, Started, encode
 from loadtest.load.scenarios import Scenario
 from loadtest.load.session import Session
@@ -20,6 +20,7 @@ from loadtest.memory import resident_bytes
 
 OnSecond = Callable[[list[Second], Gauges], None]
 
+TICK_S = 0.005
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: origin\r\nConnection: close\r\n\r\n"
 
 
@@ -28,13 +29,13 @@ class Witness:
     """Where to see more than answers tell: the origin's own count of reads, a process's memory."""
 
     origin: Target | None = None
-    pid: int = 0
+    pid: Callable[[], int] = lambda: 0
 
     async def look(self) -> dict[str, float]:
         seen: dict[str, float] = {}
         if self.origin is not None and (reads := await _origin_reads(self.origin)) is not None:
             seen["upstream"] = reads
-        if self.pid and (resident := resident_bytes(self.pid)):
+        if (pid := self.pid()) and (resident := resident_bytes(pid)):
             seen["memory_mb"] = resident / 1e6
         return seen
 
@@ -61,11 +62,26 @@ class Recorder:
         self._upstream_before = 0.0
         self._cpu_before = time.process_time()
         self._at = time.perf_counter()
+        self._begun = (self._cpu_before, self._at)
 
     async def begin(self) -> None:
         self._upstream_before = (await self._witness.look()).get("upstream", 0.0)
         self._looks = 0
         self._session.meter.take(0)  # what the setting-up did is not the scenario's
+        self._begun = (time.process_time(), time.perf_counter())
+
+    def end(self) -> None:
+        cpu_before, before = self._begun
+        took_s, meter = time.perf_counter() - before, self._session.meter
+        self.write(
+            Ended(
+                seconds=took_s,
+                generator_cores=(time.process_time() - cpu_before) / took_s,
+                late_ms=_worst_ms(meter.lateness),
+                lag_ms=_worst_ms(meter.lag),
+                notes=self._session.notes,
+            )
+        )
 
     def write(self, record: Record) -> None:
         self._out.write(encode(record))
@@ -96,28 +112,37 @@ async def run_scenario(
     on_second: OnSecond,
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    cpu_before, before = time.process_time(), time.perf_counter()
     with path.open("wb") as out:
         recorder = Recorder(session, witness, out)
         recorder.write(started)
         begun = asyncio.Event()
         session.on_begin = begun.set
         recording = asyncio.create_task(_record(recorder, begun, on_second))
+        watching = asyncio.create_task(_watch_own_loop(session, begun))
         try:
             await _crowd(scenario.run, session)
         finally:
-            recording.cancel()
-            await asyncio.gather(recording, return_exceptions=True)
-        took_s = time.perf_counter() - before
-        late_s = percentile(session.meter.lateness, 0.99)
-        recorder.write(
-            Ended(
-                seconds=took_s,
-                generator_cores=(time.process_time() - cpu_before) / took_s,
-                late_ms=late_s * 1000 if session.meter.lateness else 0.0,
-                notes=session.notes,
-            )
-        )
+            for task in (watching, recording):
+                task.cancel()
+            await asyncio.gather(watching, recording, return_exceptions=True)
+            await session.remove_streams()
+        recorder.end()
+
+
+def _worst_ms(times: Histogram) -> float:
+    return percentile(times, 0.99) * 1000 if times else 0.0
+
+
+async def _watch_own_loop(session: Session, begun: asyncio.Event) -> None:
+    """While we are busy, what arrives waits for us: times are then partly our own."""
+    await begun.wait()
+    due = time.perf_counter()
+    while True:
+        due += TICK_S
+        await asyncio.sleep(due - time.perf_counter())
+        now = time.perf_counter()
+        session.meter.lagged(now - due, TICK_S)
+        due = now
 
 
 async def _crowd(run: Callable[[Session], Awaitable[None]], session: Session) -> None:
@@ -146,9 +171,19 @@ def describe(scenario: Scenario, session: Session, peer: str, target: str) -> St
 
 
 def describe_machine() -> dict[str, str]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": str(os.cpu_count()),
-        "system": platform.system(),
+        "processor": _processor(),
+        "memory": f"{memory / 2**30:.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "implementation": sys.implementation.name,
     }
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()

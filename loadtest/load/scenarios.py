@@ -34,6 +34,7 @@ async def run_polls(session: Session) -> None:
     await _gather_crowd(session, lambda: wait_for_news(session, path, offset))
     session.begin()
     await session.append_paced([path])
+    await session.await_deliveries()
 
 
 async def run_fanout(session: Session) -> None:
@@ -42,6 +43,7 @@ async def run_fanout(session: Session) -> None:
     await _gather_crowd(session, lambda: follow(session, path, offset))
     session.begin()
     await session.append_paced([path])
+    await session.await_deliveries()
 
 
 async def run_rotation(session: Session) -> None:
@@ -76,8 +78,14 @@ async def run_zipf(session: Session) -> None:
 
 
 async def run_tokens(session: Session) -> None:
-    """As Zipf, but no token comes twice, if there are enough of them."""
+    """As Zipf, but no token comes twice."""
+    session.want_tokens(tokens_wanted(session.knobs))
     await run_zipf(session)
+
+
+def tokens_wanted(knobs: Knobs) -> int:
+    """One for each read, and for each stream that is made for them."""
+    return round(knobs.seconds * knobs.rate) + knobs.streams
 
 
 async def run_cold(session: Session) -> None:

@@ -9,6 +9,7 @@ import random
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, cycle
 from typing import Any
@@ -24,6 +25,9 @@ STAMP = re.compile(rb"(\d{20})x*" + MARK)
 """Messages carry the time at which they were due, in nanoseconds."""
 SETUP_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
+DELIVERY_TIMEOUT_S = 10.0
+"""After the last append: what has not arrived by then never will."""
+REMOVAL_TIMEOUT_S = 20.0
 HOLD_TIMEOUT_S = 90.0
 """For long-polls: above the time that any server holds one."""
 
@@ -66,10 +70,13 @@ class Session:
         """Why the figures may not be what they seem."""
         self.waiting = 0
         """Readers who wait for something new right now."""
+        self._token_count = len(tokens)
         self._tokens = cycle(tokens or [""])
         self._prefix = prefix
         self._numbers = count()
         self._until = 0.0
+        self._created: list[str] = []
+        self._appending = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
@@ -117,6 +124,7 @@ class Session:
         if reply.status not in (200, 201):
             hint = "; --token says who is asking" if reply.status in (401, 403) else ""
             raise SetupFailed(f"creating {path} was answered with {reply.status}{hint}")
+        self._created.append(path)
         return reply.headers.get(NEXT_OFFSET, "-1")
 
     async def create_all(self, name: str, *, closed: bool = True) -> list[str]:
@@ -127,6 +135,11 @@ class Session:
             group = paths[start : start + 64]
             await asyncio.gather(*(self.create(path, body, closed=closed) for path in group))
         return paths
+
+    def want_tokens(self, count: float) -> None:
+        """Say so if there are not as many as the scenario pretends."""
+        if self._token_count < count:
+            self.notes.append(f"there were only {self._token_count:,} tokens, so they came again")
 
     # -- while it runs ---------------------------------------------------------------------------
 
@@ -154,7 +167,6 @@ class Session:
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        self.pool.close()
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -181,17 +193,52 @@ class Session:
     async def append(self, path: str, due: float) -> None:
         stamp = b"%020d" % int(due * 1e9)
         body = stamp.ljust(max(self.knobs.size, len(stamp) + 1) - 1, b"x") + MARK
-        await self.ask("append", self.request("POST", path, body=body), due, 200, 204)
+        self._appending += 1
+        try:
+            await self.ask("append", self.request("POST", path, body=body), due, 200, 204)
+        finally:
+            self._appending -= 1
 
     async def append_paced(self, paths: Sequence[str]) -> None:
         async for due in self.due_times(self.knobs.rate):
             self.spawn(self.append(self.random.choice(paths), due))
 
-    def note_delivery(self, data: bytes) -> None:
+    def note_delivery(self, data: bytes, at: float) -> None:
         """Messages that reached a reader."""
-        now = time.perf_counter()
         for stamp in STAMP.findall(data):
-            self.meter.done("delivered", now - int(stamp) / 1e9)
+            self.meter.done("delivered", at - int(stamp) / 1e9)
+
+    async def await_deliveries(self) -> None:
+        """Every reader is to have every message; a slow server must not lose them unseen."""
+        deadline = self._until + DELIVERY_TIMEOUT_S
+        while self._appending or self._undelivered > 0:
+            if time.perf_counter() > deadline:
+                self.meter.failed("delivered", "never arrived", max(self._undelivered, 0))
+                return
+            await asyncio.sleep(0.02)
+
+    @property
+    def _undelivered(self) -> int:
+        sums = self.meter.sums
+        return sums["append"] * self.knobs.readers - sums["delivered"]
+
+    # -- afterwards ------------------------------------------------------------------------------
+
+    async def remove_streams(self) -> None:
+        """Leave nothing behind, where the token may delete and the server still answers."""
+        unread = iter(self._created)
+
+        async def remove() -> None:
+            for path in unread:
+                request = self.request("DELETE", path)
+                reply = await self.pool.ask(request, None, timeout_s=ANSWER_TIMEOUT_S)
+                if reply.status in (401, 403):
+                    return
+
+        with suppress(Broken, TimeoutError):
+            async with asyncio.timeout(REMOVAL_TIMEOUT_S):
+                await asyncio.gather(*(remove() for _ in range(8)))
+        self.pool.close()
 
 
 def reached_tail(reply: Reply) -> bool:

@@ -14,6 +14,8 @@ READS = ("read", "long-poll", "connect")
 """Requests that a cache can answer; each is one at the origin if nothing is shared."""
 BUSY_CORES = 0.9
 LATE_MS = 20.0
+OWN_SHARE = 0.25
+"""Of the 99th percentile: above it, our own loop is part of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def summarise(run: Run, headline: str) -> Summary:
         asked=sum(run.done(what) for what in READS),
         upstream=upstream_reads(run),
         peak_mb=max((value for _, value in run.gauge("memory_mb")), default=math.nan),
-        limits=limits_of(run),
+        limits=_limits_of(run, percentile(times, 0.99) * 1000),
     )
 
 
@@ -60,7 +62,7 @@ def upstream_reads(run: Run) -> float:
     return counts[-1] if counts else math.nan
 
 
-def limits_of(run: Run) -> tuple[str, ...]:
+def _limits_of(run: Run, p99_ms: float) -> tuple[str, ...]:
     ended = run.ended
     if ended is None:
         return ("the run broke off",)
@@ -69,6 +71,10 @@ def limits_of(run: Run) -> tuple[str, ...]:
         limits.append(f"the generator used {ended.generator_cores:.2f} of a core")
     if ended.late_ms > LATE_MS:
         limits.append(f"one request in a hundred left {ended.late_ms:.0f} ms late or more")
+    if ended.lag_ms > OWN_SHARE * p99_ms:
+        limits.append(
+            f"up to {ended.lag_ms:.1f} ms of these times are the generator's, which was busy"
+        )
     return tuple(limits)
 
 

@@ -48,9 +48,7 @@ class View:
         lines += [_row(one) for one in self._last]
         if gauges is not None:
             lines.append("  " + "   ".join(_gauge(*pair) for pair in gauges.values.items()))
-            upstream = gauges.values.get("upstream")
-            if upstream:
-                lines.append(f"  one read at the origin for {self._asked / upstream:,.1f} requests")
+            lines += [f"  {words}" for words in self._sharing()]
         if self._failed:
             lines.append(f"  {self._failed:,} failed")
         return lines
@@ -59,10 +57,21 @@ class View:
         """For a terminal that cannot draw."""
         gauges = self._gauges
         second = gauges.second + 1 if gauges else 0
-        return (
-            f"{second:4d} s  {self._headline} {_last(self._rates):,.0f}/s  "
-            f"p99 {_last(self._slowest) * 1000:,.1f} ms  failed {self._failed:,}"
+        return "  ".join(
+            [
+                f"{second:4d} s",
+                f"{self._headline} {_last(self._rates):,.0f}/s",
+                f"p99 {_last(self._slowest) * 1000:,.1f} ms",
+                *self._sharing(),
+                f"failed {self._failed:,}",
+            ]
         )
+
+    def _sharing(self) -> list[str]:
+        upstream = self._gauges.values.get("upstream") if self._gauges else None
+        if not upstream:
+            return []
+        return [f"one read at the origin for {self._asked / upstream:,.1f} requests"]
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -54,6 +54,8 @@ class Connection(asyncio.Protocol):
         self._reader: ReplyReader | None = None
         self._answer: asyncio.Future[Reply] | None = None
         self._on_body: OnBody | None = None
+        self.answered_at = 0.0
+        """When the last byte of the answer was read, whenever somebody gets to look at it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is none
@@ -74,6 +76,7 @@ class Connection(asyncio.Protocol):
             reader.reply.body.clear()
             self._on_body(piece)
         if whole:
+            self.answered_at = time.perf_counter()
             answer.set_result(reader.reply)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -131,15 +134,14 @@ class Pool:
         self._meter = meter
         self._idle: list[Connection] = []
 
-    async def ask(
-        self, request: bytes, due: float, *, timeout_s: float, keep_body: bool = False
-    ) -> Reply:
-        """`due` is when the request should have left, by `time.perf_counter`."""
+    async def ask(self, request: bytes, due: float | None, *, timeout_s: float) -> Reply:
+        """`due` is when we should have begun, by `time.perf_counter`; None for what follows on."""
+        if due is not None:
+            self._meter.left(time.perf_counter() - due)
         connection = await self._take()
-        self._meter.left(time.perf_counter() - due)
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await connection.ask(request, keep_body=keep_body)
+                reply = await connection.ask(request)
         except TimeoutError:
             raise Broken("no answer in time") from None
         if connection.usable:

@@ -94,12 +94,23 @@ def test_a_summary_counts_what_the_origin_was_spared() -> None:
     [
         (Ended(seconds=2.0, generator_cores=0.97, late_ms=1.0), "0.97 of a core"),
         (Ended(seconds=2.0, generator_cores=0.1, late_ms=300.0), "300 ms late"),
+        (Ended(seconds=2.0, generator_cores=0.1, late_ms=0.0, lag_ms=3.0), "up to 3.0 ms"),
         (Ended(seconds=2.0, generator_cores=0.1, late_ms=0.0, notes=["few tokens"]), "few tokens"),
     ],
 )
 def test_a_generator_that_is_the_limit_says_so(ended: Ended, word: str) -> None:
-    (limit,) = summarise(make_run(ended=ended), "read").limits
+    times = {bin_of(0.01): 10}
+    (limit,) = summarise(make_run(Second(0, "read", 10, times=times), ended=ended), "read").limits
     assert word in limit
+
+
+def test_a_loop_that_stood_still_kept_everyone_waiting() -> None:
+    meter = Meter()
+    for _ in range(90):
+        meter.lagged(0.0001, 0.005)
+    meter.lagged(0.05, 0.005)  # as long as ten looks, the latest of which hardly waited
+    assert sum(meter.lag.values()) == 100
+    assert percentile(meter.lag, 0.99) == pytest.approx(0.045, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +135,7 @@ def test_the_board_shows_rates_failures_and_sharing() -> None:
     board = "\n".join(view.board())
     assert "2 of 2 s" in board and "hit 19" in board and "3 failed" in board
     assert "one read at the origin for 10.0 requests" in board
-    assert "read 20/s" in view.line()
+    assert "read 20/s" in view.line() and "for 10.0 requests" in view.line()
 
 
 def test_sparklines_scale_to_the_highest() -> None:

@@ -1,10 +1,13 @@
 """Each scenario, small, against a real gateway in front of a real origin."""
 
+import asyncio
 import io
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -13,7 +16,7 @@ from loadtest.load.program import Order, find_scenario, run_order, turn_knobs
 from loadtest.load.readers import Events
 from loadtest.load.runner import Witness
 from loadtest.load.scenarios import SCENARIOS
-from loadtest.load.session import SetupFailed
+from loadtest.load.session import Session, SetupFailed
 from loadtest.load.summary import summarise
 from loadtest.load.wires import Target
 from loadtest.peers import Start
@@ -56,7 +59,7 @@ def make_order(name: str, gateway: LocalGateway, origin: LocalOrigin, out: Path)
         gateway.url,
         tokens=[make_token(KEY, scope=ALL, sub=f"reader-{n}") for n in range(5)],
         knobs=turn_knobs(scenario, {"seconds": 1.2, **SMALL[name]}),
-        witness=Witness(Target("127.0.0.1", origin.port), os.getpid()),
+        witness=Witness(Target("127.0.0.1", origin.port), os.getpid),
         restart=restart,
         out=out / "run.jsonl",
     )
@@ -81,8 +84,52 @@ def test_waiting_readers_share_what_the_origin_is_asked(
 ) -> None:
     order = make_order("polls", gateway, origin, tmp_path)
     summary = summarise(run_order(order, io.StringIO()), "delivered")
-    assert summary.done >= 4 * 20  # each append reached each reader
+    assert summary.done == 5 * 20  # each append reached each reader
     assert summary.upstream < summary.asked / 5
+
+
+def test_messages_that_never_arrive_are_failures(
+    gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def sleep_through(session: Session, path: str, offset: str) -> None:
+        session.waiting += 1
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("loadtest.load.scenarios.wait_for_news", sleep_through)
+    monkeypatch.setattr("loadtest.load.session.DELIVERY_TIMEOUT_S", 0.1)
+    order = make_order("polls", gateway, origin, tmp_path)
+    assert run_order(order, io.StringIO()).failures() == {"delivered: never arrived": 5 * 20}
+
+
+def test_a_run_leaves_no_streams_behind(
+    gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path
+) -> None:
+    order = replace(
+        make_order("zipf", gateway, origin, tmp_path),
+        tokens=[make_token(KEY, scope=f"{ALL} delete:*")],
+    )
+    before = count_streams(origin)
+    run_order(order, io.StringIO())
+    assert count_streams(origin) == before
+
+
+def count_streams(origin: LocalOrigin) -> float:
+    with urlopen(f"http://127.0.0.1:{origin.port}/metrics") as reply:
+        found = re.search(rb"^weir_origin_streams (\S+)", reply.read(), re.M)
+    assert found
+    return float(found[1])
+
+
+def test_too_few_tokens_are_told(
+    gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path
+) -> None:
+    run = run_order(make_order("tokens", gateway, origin, tmp_path), io.StringIO())
+    assert "there were only 5 tokens, so they came again" in summarise(run, "read").limits
+
+
+def test_rates_and_times_need_not_be_whole() -> None:
+    knobs = turn_knobs(SCENARIOS["polls"], {"rate": 0.5, "seconds": 2.5, "readers": 7.0})
+    assert (knobs.rate, knobs.seconds, repr(knobs.readers)) == (0.5, 2.5, "7")
 
 
 def test_a_server_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
