@@ -181,4 +181,4 @@ theme.addEventListener("click", () => {
   nameTheme();
 });
 nameTheme();
-document.querySelector(".top").append(theme);
+document.querySelector(".top")?.append(theme);

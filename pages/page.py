@@ -18,8 +18,8 @@ ICON = (
 )
 
 
-def render_page(title: str, sections: Sequence[Section], foot: Child) -> str:
-    """HTML in UTF-8, complete."""
+def render_page(title: str, sections: Sequence[Section], foot: Child, *, bare: bool = False) -> str:
+    """HTML in UTF-8, complete; `bare` without the bar at the top, for pictures."""
     style, script = _part("page.css"), _part("page.js")
     head = tag(
         "head",
@@ -36,7 +36,7 @@ def render_page(title: str, sections: Sequence[Section], foot: Child) -> str:
         "body",
         tag("a", "Skip to the figures", href=f"#{sections[0].anchor}", class_="skip"),
         Markup(_part("patterns.svg")),
-        _top(sections),
+        None if bare else _top(sections),
         tag("main", [one.body for one in sections]),
         tag("footer", foot),
         tag("div", id="tip", role="status", hidden=True),

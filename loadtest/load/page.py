@@ -12,7 +12,7 @@ from loadtest.load.histogram import percentile
 from loadtest.load.records import Run, Second
 from loadtest.load.scenarios import SCENARIOS, Scenario
 from loadtest.load.summary import HOME, Summary, describe_knobs, summarise
-from pages.blocks import Section, data_table, numbers, section, side_by_side, words
+from pages.blocks import Section, data_table, empty, numbers, section, side_by_side, words
 from pages.charts import Bar, Frame, Series, bar_list, line_chart
 from pages.figures import count, duration, exact, moment, size, times
 from pages.markup import Markup, tag
@@ -27,9 +27,9 @@ from pages.scales import (
 )
 
 STYLES = ("line-1", "line-2", "line-3", "line-4", "line-5", "line-rest")
-PICTURE = (1000, 1480)
+PICTURE = (1000, 1720)
 HEADLINE = "polls"
-HEADLINE_PICTURE = (1000, 420)
+HEADLINE_PICTURE = (1000, 480)
 SHARES = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 SHOT_TIMEOUT_S = 60.0
 
@@ -63,19 +63,20 @@ def render_headline(scenario: Scenario, runs: Sequence[Run]) -> str:
     waits = [
         Bar(peer, one.p99_ms, duration(one.p99_ms), _style(peer)) for peer, one in summaries.items()
     ]
-    costs = [
+    most = max(one.asked for one in summaries.values())
+    costs = [Bar("asked", most, exact(most), "cost")]
+    costs += [
         Bar(peer, one.upstream, exact(int(one.upstream)), _style(peer))
         for peer, one in summaries.items()
         if math.isfinite(one.upstream)
     ]
-    lead = describe_knobs(runs[0].started.knobs)
     cards = side_by_side(
         bar_list("Until a reader has it", "99th percentile, from when the append was due", waits),
-        bar_list("Reads at the origin", "for all long-polls of all readers", costs),
+        bar_list("Reads at the origin", "of all long-polls that readers asked", costs),
     )
-    return render_page(
-        "Weir", [section(scenario.name, scenario.sentence, lead, cards)], _foot(runs[0])
-    )
+    knobs = runs[0].started.knobs
+    told = section(scenario.name, scenario.sentence(knobs), describe_knobs(knobs), cards)
+    return render_page("Weir", [told], _foot(runs[0]), bare=True)
 
 
 def _foot(run: Run) -> list[Markup]:
@@ -99,7 +100,7 @@ def by_scenario(runs: Sequence[Run]) -> list[tuple[Scenario, list[Run]]]:
 def scenario_section(scenario: Scenario, runs: Sequence[Run]) -> Section:
     summaries = [summarise(run, scenario.headline) for run in runs]
     peers = [run.started.peer for run in runs]
-    knobs = describe_knobs(runs[0].started.knobs)
+    knobs = runs[0].started.knobs
     charts = [
         side_by_side(
             _percentiles(scenario, runs),
@@ -125,7 +126,9 @@ def scenario_section(scenario: Scenario, runs: Sequence[Run]) -> Section:
             _memory(runs),
         ),
     ]
-    lead = f"{scenario.sentence}: {knobs}. Times are of “{scenario.headline}”."
+    lead = (
+        f"{scenario.sentence(knobs)}: {describe_knobs(knobs)}. Times are of “{scenario.headline}”."
+    )
     table = _table(scenario, peers, summaries)
     return section(
         scenario.name, scenario.name.capitalize(), lead, table, *charts, _limits(peers, summaries)
@@ -216,6 +219,8 @@ def _memory(runs: Sequence[Run]) -> Markup:
         known = dict(run.gauge("memory_mb"))
         values = [known.get(slot, math.nan) * 1e6 for slot in range(axis.slots)]
         lines.append(Series(run.started.peer, style, values))
+    if not _known(lines):
+        return empty("Nobody watched the memory of the target (--pid).")
     scale = linear_scale(_known(lines))
     note = "resident, of the peer's processes"
     return line_chart(Frame("Memory", note, axis, scale, size), lines)
@@ -228,7 +233,7 @@ def _limits(peers: Sequence[str], summaries: Sequence[Summary]) -> Markup | None
     items = [
         tag(
             "li",
-            tag("span", "limit", class_="mark"),
+            tag("strong", "limit", class_="mark"),
             tag("span", f"{peer}: {limit}"),
             class_="warn",
         )

@@ -77,7 +77,7 @@ def render_scenario(scenario: Scenario, runs: Sequence[Run]) -> str:
     lines = [
         f"## {scenario.name}",
         "",
-        f"{scenario.sentence}: {describe_knobs(knobs)}. Times are of `{scenario.headline}`.",
+        f"{scenario.sentence(knobs)}: {describe_knobs(knobs)}. Times are of `{scenario.headline}`.",
         "",
         *_table(rows),
         "",
@@ -93,14 +93,15 @@ def render_scenario(scenario: Scenario, runs: Sequence[Run]) -> str:
 
 
 def _row(peer: str, summary: Summary) -> tuple[str, ...]:
-    origin = "-" if math.isnan(summary.upstream) else f"{summary.upstream:,.0f}"
+    shared = summary.asked > 0 and not math.isnan(summary.upstream)
+    origin = f"{summary.upstream:,.0f}" if shared else "-"
     return (
         peer,
         _ms(summary.p50_ms),
         _ms(summary.p99_ms),
         f"{summary.rate:,.0f}",
         f"{summary.failed:,}",
-        f"{summary.asked:,}",
+        f"{summary.asked:,}" if summary.asked else "-",
         origin,
         "-" if math.isnan(summary.peak_mb) else f"{summary.peak_mb:,.0f}",
     )

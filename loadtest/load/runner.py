@@ -176,7 +176,7 @@ def describe_machine() -> dict[str, str]:
         "cores": str(os.cpu_count()),
         "processor": _processor(),
         "memory": f"{memory / 2**30:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "python": platform.python_version(),
     }
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -23,9 +23,10 @@ class Scenario:
     knobs: Knobs
     run: Callable[[Session], Awaitable[None]]
 
-    @property
-    def sentence(self) -> str:
-        return f"{self.tells[0].upper()}{self.tells[1:]}"
+    def sentence(self, knobs: Mapping[str, float]) -> str:
+        """With the number of readers, where it speaks of them."""
+        tells = self.tells.replace("N readers", f"{knobs.get('readers', 0):,.0f} readers")
+        return f"{tells[0].upper()}{tells[1:]}"
 
 
 async def run_polls(session: Session) -> None:

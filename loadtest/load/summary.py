@@ -94,4 +94,7 @@ def describe_knobs(knobs: Mapping[str, float]) -> str:
         "rate": "{:g} a second",
         "size": "{:,.0f} bytes",
     }
-    return ", ".join(form.format(knobs[name]) for name, form in words.items() if knobs.get(name))
+    turned = {name: value for name, value in knobs.items() if value and name in words}
+    if turned.get("streams") == 1:
+        del turned["streams"]
+    return ", ".join(form.format(turned[name]) for name, form in words.items() if name in turned)

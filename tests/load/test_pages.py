@@ -64,6 +64,8 @@ def test_the_headline_tells_time_and_cost_of_everyone() -> None:
     waits, costs = page[page.index("Until a reader has it") :].split("Reads at the origin")
     for peer in (HOME, "nginx", "node"):
         assert f">{peer}<" in waits and f">{peer}<" in costs
+    assert ">asked<" in costs and ">300<" in costs
+    assert "<h2>10 readers wait by long-poll" in page and "<nav" not in page
 
 
 def test_our_own_line_comes_first() -> None:
