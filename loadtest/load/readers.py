@@ -57,7 +57,7 @@ async def wait_for_news(session: Session, path: str, offset: str) -> None:
                 continue
             held_s, verdict = time.perf_counter() - begun, verdict_of(reply)
             session.meter.done("long-poll", held_s, reply.body_bytes, verdict)
-            session.note_delivery(bytes(reply.body), connection.answered_at)
+            session.note_delivery(bytes(reply.body), connection.read_at)
             offset = reply.headers.get(NEXT_OFFSET, offset)
             cursor = reply.headers.get(CURSOR, "")
     finally:
@@ -81,10 +81,9 @@ async def _follow_once(session: Session, path: str, events: Events, since: float
         nonlocal begun
         if not begun:
             begun = True
-            session.meter.done("connect", time.perf_counter() - since)
-        now = time.perf_counter()
+            session.meter.done("connect", connection.read_at - since)
         for block in events.feed(piece):
-            session.note_delivery(block, now)
+            session.note_delivery(block, connection.read_at)
 
     try:
         connection = await connect(session.target)

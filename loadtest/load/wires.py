@@ -54,13 +54,27 @@ class Connection(asyncio.Protocol):
         self._reader: ReplyReader | None = None
         self._answer: asyncio.Future[Reply] | None = None
         self._on_body: OnBody | None = None
-        self.answered_at = 0.0
-        """When the last byte of the answer was read, whenever somebody gets to look at it."""
+        self._unseen: list[bytes] = []
+        self.read_at = 0.0
+        """When bytes were last read, whenever somebody gets to look at them."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is none
 
     def data_received(self, data: bytes) -> None:
+        """Only note it: when a thousand answers arrive at once, all are read before one is seen."""
+        self.read_at = time.perf_counter()
+        self._unseen.append(data)
+        if len(self._unseen) == 1:
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        data = b"".join(self._unseen)
+        self._unseen.clear()
+        if data:
+            self._take_in(data)
+
+    def _take_in(self, data: bytes) -> None:
         reader, answer = self._reader, self._answer
         if reader is None or answer is None or answer.done():
             self.close()
@@ -76,10 +90,10 @@ class Connection(asyncio.Protocol):
             reader.reply.body.clear()
             self._on_body(piece)
         if whole:
-            self.answered_at = time.perf_counter()
             answer.set_result(reader.reply)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._look()
         self._transport = None
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(Broken("reset" if error else "cut off"))
