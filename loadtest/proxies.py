@@ -178,6 +178,12 @@ def find_redis() -> Path:
     return path
 
 
+def start_redis(port: int) -> Start:
+    """Small, and nothing is kept: what it holds can be fetched again."""
+    command = [str(find_redis()), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    return Start([*command, "--maxmemory", "64mb", "--maxmemory-policy", "volatile-lru"], port)
+
+
 def find_nginx_modules() -> Path:
     shown = subprocess.run(["nginx", "-V"], capture_output=True, text=True, check=False).stderr
     found = re.search(r"--modules-path=(\S+)", shown)

@@ -1,7 +1,7 @@
 """`make soak`: minutes of everything at once, and whether anything grows.
 
-An origin, gateways and Envoy in front, as processes of their own; a crowd of live readers (half by
-Server-Sent Events, half by long-poll) who are sent home by rotation, leave and come back;
+An origin, Redis, gateways and Envoy in front, as processes of their own; a crowd of live readers
+(half by Server-Sent Events, half by long-poll) who are sent home by rotation, leave and come back;
 producers, people who catch up, streams that come and go. Memory, descriptors and tasks of each
 process are sampled. After the warm-up each must be flat: `trend` says what that means, TOLERANCES
 how flat.
@@ -31,7 +31,7 @@ from loadtest.load.session import Knobs, Session
 from loadtest.load.wires import Broken, Target, connect
 from loadtest.memory import process_tree, resident_bytes
 from loadtest.peers import Start, run_process, weir_start
-from loadtest.proxies import free_port
+from loadtest.proxies import free_port, start_redis
 from loadtest.tokens import AUDIENCE, ISSUER, TokenFiles, read_tokens, write_tokens
 from loadtest.trend import Tolerance, Trend, find_trend
 
@@ -117,7 +117,9 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
     with ExitStack() as stack:
         command = [*weir_start(), "origin", "--port", "0", "--data-dir", str(folder / "data")]
         origin = stack.enter_context(run_process(Start(command), folder / "origin.log"))
-        processes = [Process("origin", origin.pid, origin.port)]
+        redis_port = free_port()
+        redis = stack.enter_context(run_process(start_redis(redis_port), folder / "redis.log"))
+        processes = [Process("origin", origin.pid, origin.port), Process("redis", redis.pid)]
         ports: list[int] = []
         for number in range(gateways):
             admin, name = free_port(), f"gateway-{number}"
@@ -128,6 +130,7 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
                 "DS_GATEWAY__ACCESS_LOG": str((folder / "access").absolute()),
                 # Small enough to be full when the warm-up is over: what fills up is no leak.
                 "DS_CACHE__MAX_BYTES": str(32 * MB),
+                "DS_CACHE__REDIS_URL": f"redis://127.0.0.1:{redis_port}",
                 "DS_CACHE__HUB_WINDOW_BYTES": "16384",
             }
             command = [*weir_start(), "gateway", "--port", "0"]
@@ -213,8 +216,8 @@ class Crowd:
 
 
 async def fill_memos(session: Session, count: int) -> None:
-    """Servers remember so many heads of requests, and forget them all when there are more. So many
-    different ones fill what would else fill up slowly and look like a leak."""
+    """Servers remember so many heads of requests, and forget the oldest when there are more. So
+    many different ones fill what would else fill up slowly and look like a leak."""
 
     async def ask(lane: int) -> None:
         for number in range(lane, count, FILLING_LANES):
@@ -338,6 +341,7 @@ async def soak(stage: Stage, options: argparse.Namespace, out: TextIO) -> tuple[
         record = await watch(session, stage.processes, options.every, warm_up_s, out)
     finally:
         await session.finish()
+        session.pool.close()
     return judge(record, options.readers), record
 
 
