@@ -1,12 +1,16 @@
 """What people read: the page of charts and the document of results."""
 
 import re
+import shutil
+import struct
+from pathlib import Path
 
-from loadtest.load.page import render, render_headline
+from loadtest.load.page import HEADLINE_PICTURE, PICTURE, render, render_headline, write_report
 from loadtest.load.records import Ended, Gauges, Run, Second, Started
 from loadtest.load.results import render_results
 from loadtest.load.scenarios import SCENARIOS
 from loadtest.load.summary import HOME
+from tests.helpers.require import need
 
 TITLES = (
     "Latency by percentile",
@@ -66,6 +70,17 @@ def test_the_headline_tells_time_and_cost_of_everyone() -> None:
         assert f">{peer}<" in waits and f">{peer}<" in costs
     assert ">asked<" in costs and ">300<" in costs
     assert "<h2>10 readers wait by long-poll" in page and "<nav" not in page
+
+
+def test_pictures_are_drawn_by_a_browser(tmp_path: Path) -> None:
+    need(shutil.which("chromium"), "chromium is not installed")
+    old = tmp_path / "headline.png"
+    old.write_bytes(b"of an earlier run")
+    write_report([make_run("polls", HOME)], tmp_path / "page", images=tmp_path)
+    for name, size in (("headline.png", HEADLINE_PICTURE), ("polls.png", PICTURE)):
+        picture = (tmp_path / name).read_bytes()
+        assert picture.startswith(b"\x89PNG")
+        assert struct.unpack(">II", picture[16:24]) == size
 
 
 def test_our_own_line_comes_first() -> None:
