@@ -175,7 +175,7 @@ class Crowd:
             await session.create(path, b"x" * (number * CHUNK_BYTES // STREAMS))
         for path in self._closed:
             await session.create(path, b"x" * CLOSED_BYTES, closed=True)
-        session.begin()
+        await session.begin()
         for number in range(session.knobs.readers):
             session.spawn(self._stay(number))
         session.spawn(session.append_paced(self._live))

@@ -116,7 +116,12 @@ async def run_scenario(
         recorder = Recorder(session, witness, out)
         recorder.write(started)
         begun = asyncio.Event()
-        session.on_begin = begun.set
+
+        async def begin() -> None:
+            await recorder.begin()
+            begun.set()
+
+        session.on_begin = begin
         recording = asyncio.create_task(_record(recorder, begun, on_second))
         watching = asyncio.create_task(_watch_own_loop(session, begun))
         try:
@@ -154,7 +159,6 @@ async def _crowd(run: Callable[[Session], Awaitable[None]], session: Session) ->
 
 async def _record(recorder: Recorder, begun: asyncio.Event, on_second: OnSecond) -> None:
     await begun.wait()
-    await recorder.begin()
     start, second = time.perf_counter(), 0
     try:
         while True:

@@ -33,7 +33,7 @@ async def run_polls(session: Session) -> None:
     path = session.new_path("polls")
     offset = await session.create(path)
     await _gather_crowd(session, lambda: wait_for_news(session, path, offset))
-    session.begin()
+    await session.begin()
     await session.append_paced([path])
     await session.await_deliveries()
 
@@ -42,7 +42,7 @@ async def run_fanout(session: Session) -> None:
     path = session.new_path("fanout")
     offset = await session.create(path)
     await _gather_crowd(session, lambda: follow(session, path, offset))
-    session.begin()
+    await session.begin()
     await session.append_paced([path])
     await session.await_deliveries()
 
@@ -51,7 +51,7 @@ async def run_rotation(session: Session) -> None:
     """All event streams begin in one moment, so they all end within one."""
     path = session.new_path("rotation")
     offset = await session.create(path)
-    session.begin()
+    await session.begin()
     for _ in range(session.knobs.readers):
         session.spawn(follow(session, path, offset))
     await session.append_paced([path])
@@ -63,7 +63,7 @@ async def run_stampede(session: Session) -> None:
     paths = [session.new_path("stampede") for _ in range(waves)]
     for path in paths:
         await session.create(path, b"x" * session.knobs.size, closed=True)
-    session.begin()
+    await session.begin()
     unread = iter(paths)
     async for due in session.due_times(session.knobs.rate):
         path = next(unread, paths[-1])
@@ -74,7 +74,7 @@ async def run_stampede(session: Session) -> None:
 
 async def run_zipf(session: Session) -> None:
     paths = await session.create_all("zipf")
-    session.begin()
+    await session.begin()
     await _read_paced(session, paths)
 
 
@@ -94,7 +94,7 @@ async def run_cold(session: Session) -> None:
     if session.restart is None:
         raise SetupFailed("the scenario cold needs --restart COMMAND, which restarts the target")
     paths = await session.create_all("cold")
-    session.begin()
+    await session.begin()
     session.spawn(_restart_at(session, session.knobs.seconds / 2))
     await _read_paced(session, paths)
 
@@ -103,7 +103,7 @@ async def run_append(session: Session) -> None:
     paths = [session.new_path("append") for _ in range(session.knobs.streams)]
     for path in paths:
         await session.create(path)
-    session.begin()
+    await session.begin()
     await session.append_paced(paths)
     await session.drain()
 
@@ -113,7 +113,7 @@ async def run_browsers(session: Session) -> None:
     paths = [session.new_path("browsers") for _ in range(session.knobs.streams)]
     for path in paths:
         await session.create(path)
-    session.begin()
+    await session.begin()
     for number in range(session.knobs.readers):
         session.spawn(_browse(session, paths, by_polls=number % 3 == 0))
     await session.append_paced(paths)

@@ -45,6 +45,10 @@ class Knobs:
     size: int = 1024
 
 
+async def _nothing() -> None:
+    pass
+
+
 class SetupFailed(Exception):
     """The scenario could not begin."""
 
@@ -65,7 +69,7 @@ class Session:
         self.pool = Pool(target, self.meter)
         self.random = random.Random(7)
         self.restart = restart
-        self.on_begin: Callable[[], None] = lambda: None
+        self.on_begin: Callable[[], Awaitable[None]] = _nothing
         self.notes: list[str] = []
         """Why the figures may not be what they seem."""
         self.waiting = 0
@@ -79,10 +83,10 @@ class Session:
         self._appending = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """What was set up is not measured; from here on it is."""
+        await self.on_begin()
         self._until = time.perf_counter() + self.knobs.seconds
-        self.on_begin()
 
     @property
     def left_s(self) -> float:
