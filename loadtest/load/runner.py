@@ -129,8 +129,11 @@ async def run_scenario(
         finally:
             for task in (watching, recording):
                 task.cancel()
-            await asyncio.gather(watching, recording, return_exceptions=True)
+            helped = await asyncio.gather(watching, recording, return_exceptions=True)
             await session.remove_streams()
+        for error in helped:
+            if isinstance(error, Exception):
+                raise error
         recorder.end()
 
 

@@ -72,9 +72,7 @@ def _limits_of(run: Run, p99_ms: float) -> tuple[str, ...]:
     if ended.late_ms > LATE_MS:
         limits.append(f"one request in a hundred left {ended.late_ms:.0f} ms late or more")
     if ended.lag_ms > OWN_SHARE * p99_ms:
-        limits.append(
-            f"up to {ended.lag_ms:.1f} ms of these times are the generator's, which was busy"
-        )
+        limits.append(f"up to {ended.lag_ms:.1f} ms of these times are the generator's own")
     return tuple(limits)
 
 

@@ -98,7 +98,7 @@ def _row(one: Second) -> str:
 
 
 def _gauge(name: str, value: float) -> str:
-    digits = 0 if value >= 10 or value.is_integer() else 2
+    digits = 0 if value >= 10 or value % 1 == 0 else 2
     return f"{name.replace('_', ' ')} {value:,.{digits}f}"
 
 

@@ -88,6 +88,26 @@ def test_waiting_readers_share_what_the_origin_is_asked(
     assert summary.upstream < summary.asked / 5
 
 
+def test_a_terminal_shows_every_second(
+    gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path
+) -> None:
+    ours, theirs = os.openpty()
+    order = make_order("polls", gateway, origin, tmp_path)
+    with open(ours, "rb", buffering=0) as screen, open(theirs, "w") as sink:
+        run = run_order(order, sink)
+        shown = screen.read(100_000).decode()
+    assert run.done("delivered") == 5 * 20
+    assert "1 of 1 s" in shown and "one read at the origin for" in shown
+
+
+def test_a_view_that_breaks_ends_the_run_loudly(
+    gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtest.load.view.View.line", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run_order(make_order("polls", gateway, origin, tmp_path), io.StringIO())
+
+
 def test_messages_that_never_arrive_are_failures(
     gateway: LocalGateway, origin: LocalOrigin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
