@@ -90,7 +90,8 @@ async def _run(order: Order, path: Path, sink: TextIO) -> None:
         restart=order.restart,
     )
     started = describe(scenario, session, order.peer, order.url)
-    screen = Screen(View(started, scenario.headline, scenario.tells), sink)
+    view = View(started, scenario.headline, scenario.sentence(started.knobs))
+    screen = Screen(view, sink)
     await run_scenario(scenario, session, started, order.witness, path, screen.show)
 
 
