@@ -321,7 +321,8 @@ class Upstream:
         if permit.wait_s:
             self.failures[UNAVAILABLE] += 1
             wait = ("Retry-After", str(math.ceil(permit.wait_s)))
-            raise UpstreamError(503, UNAVAILABLE, "The origin is not available.", (wait,))
+            text = "The origin is away: the circuit breaker is open."
+            raise UpstreamError(503, UNAVAILABLE, text, (wait,))
         return permit
 
     def _succeed(self) -> None:

@@ -9,7 +9,7 @@ import argparse
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from weir.cli import make_parser
@@ -20,19 +20,51 @@ HEADING = """\
 
 Written by `make docs` from the code; `make check` holds it equal. Do not edit.
 """
-REQUEST, ANSWER, BOTH = "request", "answer", "both"
+REQUEST, ANSWER, BOTH, UPSTREAM = "request", "answer", "both", "to the origin"
 HEADERS = {
+    "Accept-Encoding": (REQUEST, "the gateway compresses what it stores with gzip or zstd"),
+    "Access-Control-Allow-Headers": (ANSWER, "to a preflight"),
+    "Access-Control-Allow-Methods": (ANSWER, "to a preflight"),
+    "Access-Control-Allow-Origin": (ANSWER, "from `http.cors_origins`"),
+    "Access-Control-Expose-Headers": (ANSWER, "what a page may read: all that is ours"),
+    "Access-Control-Max-Age": (ANSWER, "to a preflight: a day"),
+    "Age": (ANSWER, "seconds since the gateway had it from the origin"),
+    "Allow": (ANSWER, "with 405 and to OPTIONS: the methods there are"),
     "Authorization": (REQUEST, "`Bearer` and a token; see [Tokens](auth.md)"),
+    "CDN-Cache-Control": (ANSWER, "for a CDN in front, on public streams, where configured"),
     "Cache-Control": (ANSWER, "how long anyone may keep it: immutable below the tail, else not"),
     "Cache-Status": (ANSWER, "how the gateway came by it; see [Caching](caching.md)"),
-    "CDN-Cache-Control": (ANSWER, "for a CDN in front, on public streams, where configured"),
-    "ETag": (ANSWER, "`incarnation:start:end`, `:c` when closed; never the same after re-creation"),
-    "Producer-Id": (REQUEST, "who appends, so that a repeated append counts once"),
+    "Cache-Tag": (ANSWER, "names the stream to a CDN, where `cdn.tag_header` says so"),
+    "Connection": (BOTH, "`close` when this was the last answer; names in it go no further"),
+    "Content-Disposition": (ANSWER, "of a foreign origin, passed on"),
+    "Content-Encoding": (BOTH, "of a stored answer; a request's body must not be encoded"),
+    "Content-Length": (BOTH, "of the body"),
+    "Content-Security-Policy": (ANSWER, "`sandbox` for what a browser would run; the console's"),
+    "Content-Type": (BOTH, "of the stream, set by PUT; an append must bring the same"),
+    "Cookie": (REQUEST, "a token, where `auth.cookie` names one"),
+    "Cross-Origin-Opener-Policy": (ANSWER, "of the console"),
+    "Cross-Origin-Resource-Policy": (ANSWER, "`cross-origin`"),
+    "ETag": (
+        ANSWER,
+        "of the origin `incarnation:start:end`, `:c` when closed; of the gateway a digest of the "
+        "answer, `-gzip` or `-zstd` when encoded. Never the same after re-creation",
+    ),
+    "Expect": (REQUEST, "`100-continue` is answered once the head is accepted"),
+    "Forwarded": (REQUEST, "came through a proxy: the console signs no token"),
+    "Host": (REQUEST, "the base of `Location`, unless `http.public_url` is set"),
+    "If-Match": (REQUEST, "with a write: only if the stream still has this tag, else 412"),
+    "If-None-Match": (REQUEST, "with a read: 304 if it is the same; with PUT, `*`: only if new"),
+    "Location": (ANSWER, "of what was created"),
+    "Origin": (REQUEST, "of a browser; see `http.cors_origins`"),
     "Producer-Epoch": (BOTH, "which life of the producer; a later one fences earlier ones off"),
-    "Producer-Seq": (BOTH, "number of the append, from 0 in each epoch"),
     "Producer-Expected-Seq": (ANSWER, "with 409 after a gap: the number that was due"),
+    "Producer-Id": (REQUEST, "who appends, so that a repeated append counts once"),
     "Producer-Received-Seq": (ANSWER, "with 409 after a gap: the number that came"),
+    "Producer-Seq": (BOTH, "number of the append, from 0 in each epoch"),
+    "Referrer-Policy": (ANSWER, "of the console"),
     "Retry-After": (ANSWER, "seconds to wait, with 429 and 503"),
+    "Sec-Fetch-Site": (REQUEST, "of a browser: the console signs for its own page only"),
+    "Server": (ANSWER, "`weir`"),
     "Stream-Closed": (BOTH, "`true` closes with PUT or POST; in an answer: nothing will follow"),
     "Stream-Cursor": (ANSWER, "of live reads; to be sent back as `cursor`"),
     "Stream-Earliest-Offset": (ANSWER, "where a trimmed stream now begins"),
@@ -47,9 +79,29 @@ HEADERS = {
     "Stream-State": (BOTH, "`strict` with PUT: only State messages are taken"),
     "Stream-TTL": (BOTH, "seconds without a read or write after which the stream ends"),
     "Stream-Up-To-Date": (ANSWER, "`true` when the answer reached the tail"),
-    "X-Request-Id": (BOTH, "taken from a trusted proxy, else made; in every line of the log"),
+    "Surrogate-Key": (ANSWER, "names the stream to a CDN, where `cdn.tag_header` says so"),
+    "Transfer-Encoding": (BOTH, "`chunked`, where the length is not known at the start"),
+    "User-Agent": (REQUEST, "into the access log"),
+    "Vary": (ANSWER, "what else the answer hangs on: token, encoding, a browser's origin"),
+    "Via": (REQUEST, "came through a proxy: the console signs no token"),
+    "WWW-Authenticate": (ANSWER, "with 401 and 403: what is wrong with the token"),
+    "Weir-Mint": (REQUEST, "of the console: the secret of this run of `weir up`"),
+    "X-Accel-Buffering": (ANSWER, "`no` on event streams: a proxy must not hold them back"),
+    "X-Content-Type-Options": (ANSWER, "`nosniff`"),
+    "X-Forwarded-For": (REQUEST, "the client's address, behind `gateway.trusted_hops` proxies"),
+    "X-Forwarded-Host": (REQUEST, "came through a proxy: the console signs no token"),
+    "X-Forwarded-Proto": (REQUEST, "the scheme of `Location`, behind such proxies"),
+    "X-Frame-Options": (ANSWER, "of the console"),
+    "X-JWT-Sub": (UPSTREAM, "`sub` of the token; one that a client sends goes no further"),
+    "X-Real-IP": (REQUEST, "came through a proxy: the console signs no token"),
+    "X-Request-Id": (BOTH, "taken from the request if it is plain, else made; in the log"),
 }
-METRIC_CALLS = {"counter": "counter", "labelled_counter": "counter", "gauge": "gauge"}
+METRIC_CALLS = {
+    "counter": "counter",
+    "labelled_counter": "counter",
+    "gauge": "gauge",
+    "gauge_text": "gauge",
+}
 
 _SETTING = re.compile(r"^(\w+) = (.+?)(?:\s+# (.*))?$")
 _FIELD = re.compile(r"^    (\w+): ([\w.]+)(?: = [^#]+?)?(?:  # (.*))?$")
@@ -124,7 +176,7 @@ def metrics() -> str:
         )
     ]
     for service in ("gateway", "origin"):
-        for path in _sources(service):
+        for path in (*_sources(service), ROOT / f"weir/serve_{service}.py"):
             rows += _metrics_in(path, f"weir_{service}_")
     return "\n".join(["## Metrics", "", *_table(("name", "kind", ""), sorted(set(rows))), ""])
 
@@ -135,7 +187,7 @@ def _metrics_in(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:
         if name in METRIC_CALLS and len(texts) == 2:
             kind = METRIC_CALLS[name]
             ending = "_total" if kind == "counter" else ""
-            yield f"`{prefix}{texts[0]}{ending}`", kind, texts[1]
+            yield f"`{prefix}{texts[0].removeprefix(prefix)}{ending}`", kind, texts[1]
         elif name == "count" and prefix == "weir_gateway_" and texts and not call.args[1:]:
             labels = ", ".join(keyword.arg for keyword in call.keywords if keyword.arg)
             about = texts[0].replace("_", " ").capitalize() + (f", by {labels}." if labels else ".")
@@ -154,48 +206,58 @@ def log_fields() -> str:
 
 
 def codes() -> str:
-    """Of problems (RFC 9457): the last part of their `type`."""
-    found: dict[str, tuple[set[int], str]] = {}
+    """Of problems (RFC 9457): the last part of their `type`, and every text that goes with it."""
+    found: dict[str, tuple[set[int], dict[str, None]]] = {}
     for package in ("protocol", "origin", "gateway", "wire"):
         for path in _sources(package):
-            for status, code, about in _problems_in(path):
-                statuses, known = found.get(code, (set[int](), ""))
-                found[code] = (statuses | {status}, known or about)
+            for status, code, abouts in _problems_in(path):
+                statuses, known = found.setdefault(code, (set(), {}))
+                statuses.add(status)
+                known.update(dict.fromkeys(abouts))
     rows = [
-        (f"`{code}`", ", ".join(map(str, sorted(statuses))), about)
-        for code, (statuses, about) in sorted(found.items())
+        (f"`{code}`", ", ".join(map(str, sorted(statuses))), " / ".join(known))
+        for code, (statuses, known) in sorted(found.items())
     ]
     return (
         "\n".join(["## Error codes", "", *_table(("code", "status", ""), rows), ""]).rstrip() + "\n"
     )
 
 
-def _problems_in(path: Path) -> Iterator[tuple[int, str, str]]:
+def _problems_in(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     """A status and a code side by side, in a call or a tuple; what follows may tell the rest."""
     tree = ast.parse(path.read_bytes())
-    names = {
-        node.targets[0].id: node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and isinstance(node.value, ast.Constant)
-    }
-    for node in ast.walk(tree):
-        values = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
-        for status, code, *rest in (values[at : at + 3] for at in range(len(values) - 1)):
-            match status, names.get(code.id) if isinstance(code, ast.Name) else _spoken(code):
-                case ast.Constant(value=int(number)), str(word) if 400 <= number < 600 and word:
-                    yield number, word, _spoken(rest[0]) if rest else ""
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    named = _assigned(tree.body)
+    for scope in (tree, *functions):
+        known = named if scope is tree else {**named, **_assigned(ast.walk(scope))}
+        for node in ast.walk(scope):
+            values = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
+            for status, code, *rest in (values[at : at + 3] for at in range(len(values) - 1)):
+                match status, _spoken(code, known):
+                    case ast.Constant(value=int(number)), [word] if 400 <= number < 600:
+                        yield number, word, _spoken(rest[0], known) if rest else []
 
 
-def _spoken(text: ast.expr) -> str:
-    """A sentence with its blanks as dots."""
+def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:
+    """What is said in variables, by their names."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found.setdefault(name, []).extend(_spoken(value, {}))
+    return found
+
+
+def _spoken(text: ast.expr, known: Mapping[str, list[str]]) -> list[str]:
+    """A sentence with its blanks as dots, or those that a variable may hold."""
     match text:
-        case ast.Constant(value=str(words)):
-            return words
+        case ast.Constant(value=str(words)) if words:
+            return [words]
         case ast.JoinedStr(values=parts):
-            return "".join(_spoken(part) or "…" for part in parts)
-    return ""
+            return ["".join("".join(_spoken(part, {})) or "…" for part in parts)]
+        case ast.Name(id=name):
+            return known.get(name, [])
+    return []
 
 
 def _sources(package: str) -> list[Path]:

@@ -137,8 +137,9 @@ async def _serve_gateway(
     gateway = Gateway(config, worker=number, run_dir=run_dir, mint_key=mint_key)
     if worker is not None:
         restarts = worker.restarts
-        text = "Times this worker had to be started again."
-        gateway.metrics.counter("worker_restarts", text, lambda: restarts)
+        gateway.metrics.counter(
+            "worker_restarts", "Times this worker had to be started again.", lambda: restarts
+        )
     await gateway.start()
     try:
         admin = Admin(gateway, config.gateway, worker=number, run_dir=run_dir)
