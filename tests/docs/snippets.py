@@ -2,7 +2,8 @@
 
 A fence of `console` is a session: lines that begin with `$ ` are typed, the others are what comes
 back. What differs from run to run (times, identities) is masked on both sides before comparing;
-a line `...` stands for any lines. Fences of `toml`, `ts` and `python` are run as their tests say.
+a line `...` stands for any lines. A fence of `js` is a module that must run. Settings in `toml`
+must load, and the metrics in a query of `promql` must exist (test_operations.py).
 """
 
 import re
@@ -13,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 
+LANGUAGES = ("console", "js", "toml", "promql")
+
 _FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MASKS = (
     (re.compile(r"\w{3}, \d{2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT"), "<date>"),
@@ -22,6 +25,8 @@ _MASKS = (
     (re.compile(r'(?i)(?<=etag: ")[^:"]+'), "<incarnation>"),
     (re.compile(r'(?i)((?:stream-)?cursor"?: ?"?)\d+'), r"\1<cursor>"),
     (re.compile(r"(?i)^(age|content-length|date): .*$", re.MULTILINE), r"\1: <varies>"),
+    (re.compile(r"\b1[789]\d{8}\b"), "<seconds>"),
+    (re.compile(r"(?<='jti': ')[\w-]+"), "<id>"),
     (re.compile(r"127\.0\.0\.1:\d+|localhost:\d+"), "<address>"),
 )
 
@@ -55,6 +60,20 @@ def snippets_of(document: Path) -> Iterator[Snippet]:
 
 def all_snippets(language: str) -> list[Snippet]:
     return [one for path in DOCUMENTS for one in snippets_of(path) if one.language == language]
+
+
+def unknown_in(text: str) -> list[str]:
+    """Openings of fences that no test knows, and commands outside of any."""
+    found: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            inside = not inside
+            if inside and line.removeprefix("```") not in LANGUAGES:
+                found.append(line)
+        elif not inside and re.match(r"(?: {4}|\t)\$ ", line):
+            found.append(line)
+    return found
 
 
 def exchanges_of(text: str) -> list[Exchange]:

@@ -1,82 +1,178 @@
-"""Every runnable piece of the documents is run, and prints what the document shows."""
+"""Every runnable piece of the documents is run in its order, and prints what the document shows.
 
+Both servers are started as `make run` starts them, on ports that are free.
+"""
+
+import asyncio
+import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+import time
+import tomllib
+import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from gateway.config import AuthConfig
 from gateway.config import load_config as load_gateway_config
-from loadtest.demo import make_tokens, start_servers, stop_servers
+from gateway.devkeys import ensure_dev_key
+from gateway.jwks import Keys, source_of
+from gateway.rules.access import Principal
+from gateway.tokens import Tokens
+from loadtest.demo import READY, make_tokens, stop_servers
 from origin.config import load_config as load_origin_config
-from tests.conformance.runner import find_node, install_packages
+from tests.conformance.runner import Node, find_node, install_packages
+from tests.docs.session import Session
 from tests.docs.snippets import (
     DOCUMENTS,
+    LANGUAGES,
     ROOT,
+    Exchange,
     Snippet,
     agrees,
     all_snippets,
     exchanges_of,
     masked,
     snippets_of,
+    unknown_in,
 )
 from tests.helpers.require import need
 
-SESSIONS = [path for path in DOCUMENTS if any(s.language == "console" for s in snippets_of(path))]
-SCRIPTS = [path for path in DOCUMENTS if any(s.language == "js" for s in snippets_of(path))]
-MARK = "--- end of output ---"
+PORTS = {"origin": 4437, "gateway": 8080, "gateway admin": 9090}
+PROGRAMS = ("curl", "openssl")
+SESSIONS = [
+    path for path in DOCUMENTS if any(s.language in ("console", "js") for s in snippets_of(path))
+]
+LAST_OF_WELCOME = "?offset=-1"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a newcomer sits: a checkout with both servers running."""
+    """Where a newcomer sits: a checkout with both servers running, and what `make run` said."""
 
     folder: Path
-    urls: dict[str, str]
+    welcome: str
+
+    @property
+    def urls(self) -> dict[str, str]:
+        return dict(READY.findall(self.welcome))
 
     def translate(self, command: str) -> str:
         """The same command for the ports that are free here."""
-        origin, gateway = (
-            self.urls[name].removeprefix("http://") for name in ("origin", "gateway")
-        )
-        command = command.replace("localhost:8080", gateway).replace("127.0.0.1:8080", gateway)
-        return command.replace("localhost:4437", origin).replace("127.0.0.1:4437", origin)
+        for name, port in PORTS.items():
+            address = self.urls[name].removeprefix("http://")
+            command = re.sub(rf"(?:localhost|127\.0\.0\.1):{port}\b", address, command)
+        return command
+
+    def steps_of(self, snippet: Snippet, node: Node | None) -> list[Exchange]:
+        """Of a session its commands; of a script that it runs as a module of its own."""
+        if snippet.language == "console":
+            return [
+                replace(step, command=self.translate(step.command))
+                for step in exchanges_of(snippet.text)
+            ]
+        assert node is not None
+        module = self.folder / f"{snippet.document.stem}-{snippet.line}.mjs"
+        token = make_tokens(self.folder, 1)[0]
+        given = [f"const base = {self.urls['gateway']!r}", f"const token = () => {token!r}"]
+        module.write_text("\n".join([*given, snippet.text]))
+        return [Exchange(shlex.join([node.node, module.name]), "...")]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("newcomer")
     (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
-    process, urls = start_servers(folder)
+    process = subprocess.Popen(
+        [*command_of_make_run(), "--port", "0", "--origin-port", "0"],
+        cwd=folder,
+        env={**os.environ, "DS_GATEWAY__ADMIN_PORT": "0"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
     try:
-        yield Place(folder, urls)
+        welcome = ""
+        for line in process.stdout:
+            welcome += line
+            if LAST_OF_WELCOME in line:
+                break
+        yield Place(folder, welcome)
     finally:
         stop_servers(process)
 
 
+def command_of_make_run() -> list[str]:
+    env = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    command = ["make", "--dry-run", "--no-print-directory", "run"]
+    told = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    return shlex.split(told.stdout.splitlines()[-1])
+
+
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_session_prints_what_the_document_shows(path: Path, place: Place) -> None:
-    texts = [one.text for one in snippets_of(path) if one.language == "console"]
-    steps = [step for text in texts for step in exchanges_of(text)]
-    script = "\n".join(f"{place.translate(step.command)}\necho; echo '{MARK}'" for step in steps)
-    done = subprocess.run(
-        ["bash", "-e", "-c", script],
-        cwd=place.folder,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    printed = done.stdout.split(f"{MARK}\n")[:-1]
-    assert len(printed) == len(steps), f"stopped after {len(printed)}: {done.stdout[-500:]}"
-    for step, output in zip(steps, printed, strict=True):
-        assert agrees(step.output, output), f"$ {step.command}\n{output}\n-- not --\n{step.output}"
+    snippets = [one for one in snippets_of(path) if one.language in ("console", "js")]
+    for program in PROGRAMS:
+        used = any(program in one.text for one in snippets if one.language == "console")
+        need(not used or shutil.which(program), f"{program} is not installed")
+    node = prepare_node(place) if any(one.language == "js" for one in snippets) else None
+    with Session(place.folder) as session:
+        for snippet in snippets:
+            for step in place.steps_of(snippet, node):
+                session.type(step)
+
+
+def prepare_node(place: Place) -> Node:
+    node = find_node()
+    need(node, "Node is not installed")
+    assert node is not None
+    clients, link = ROOT / "tests/clients", place.folder / "node_modules"
+    install_packages(node, clients)
+    if not link.exists():
+        link.symlink_to(clients / "node_modules")
+    return node
+
+
+def test_the_console_opens_where_make_run_says(place: Place) -> None:
+    found = re.search(r"^Open the console: (http\S+/console/)#mint=(\S+)$", place.welcome, re.M)
+    assert found is not None, place.welcome
+    with urllib.request.urlopen(found[1]) as page:
+        assert page.status == 200 and b"<title>" in page.read()
+    gateway = place.urls["gateway"]
+    headers = {"Weir-Mint": found[2], "Origin": gateway, "Content-Type": "application/json"}
+    wish = json.dumps({"scope": "read:*"}).encode()
+    asked = urllib.request.Request(f"{found[1]}token", wish, headers)
+    with urllib.request.urlopen(asked) as answer:
+        assert json.load(answer)["token"].startswith("eyJ")
+
+
+def test_the_ports_in_the_documents_are_the_defaults() -> None:
+    tables = tomllib.loads((ROOT / "configs/default.toml").read_text())
+    serving = tables["gateway"]
+    assert PORTS == {
+        "origin": tables["server"]["port"],
+        "gateway": serving["port"],
+        "gateway admin": serving["admin_port"],
+    }
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_that_looks_run_escapes(path: Path) -> None:
+    assert not unknown_in(path.read_text("utf-8"))
+
+
+def test_what_no_test_runs_is_found() -> None:
+    text = "```sh\nls\n```\n\n    $ ls\n\n```\nplain\n```\n\n```toml\n    $ in a fence\n```\n"
+    assert unknown_in(text) == ["```sh", "    $ ls", "```"]
+    assert "console" in LANGUAGES
 
 
 @pytest.mark.parametrize("snippet", all_snippets("toml"), ids=lambda one: one.id)
@@ -88,12 +184,56 @@ def test_settings_are_understood(snippet: Snippet, tmp_path: Path) -> None:
     load_origin_config({}, {}, config_file=str(path))
 
 
+def test_a_backends_token_is_what_its_gateway_takes(tmp_path: Path) -> None:
+    """The signer in Node and the settings below it in docs/auth.md, together."""
+    node = find_node()
+    need(node, "Node is not installed")
+    assert node is not None
+    signer, config = list(snippets_of(ROOT / "docs/auth.md"))[-2:]
+    key, _ = ensure_dev_key(tmp_path)
+    key.rename(tmp_path / "signing.pem")
+    (tmp_path / "signer.mjs").write_text(signer.text)
+    (tmp_path / "local.toml").write_text(config.text)
+    script = 'import("./signer.mjs").then((it) => console.log(it.tokenFor(process.argv[1])))'
+    told = subprocess.run(
+        [node.node, "-e", script, "a*/b"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    auth = load_gateway_config({}, {}, config_file=str(tmp_path / "local.toml")).auth
+    auth = replace(auth, jwks=str(tmp_path / "jwks.json"))
+    principal = asyncio.run(verified(auth, told.stdout.strip()))
+    assert principal.subject == "a*/b"
+    assert principal.scopes.allows("write", "users/a*/b/inbox")
+    assert not principal.scopes.allows("write", "users/another/inbox")
+    assert not principal.scopes.allows("write", "news/today")
+
+
+async def verified(auth: AuthConfig, token: str) -> Principal:
+    keys = Keys(source_of(auth))
+    await keys.start()
+    try:
+        return await Tokens(auth, keys, None).verify(token, time.time())
+    finally:
+        await keys.stop()
+
+
 def test_a_session_is_read_as_it_would_be_typed() -> None:
     steps = exchanges_of("$ a \\\n  -b\none\ntwo\n$ c\n")
     assert [(step.command, step.output) for step in steps] == [
         ("a \\\n  -b", "one\ntwo"),
         ("c", ""),
     ]
+
+
+def test_a_session_waits_for_what_runs_in_the_background(tmp_path: Path) -> None:
+    with Session(tmp_path) as session:
+        session.type(Exchange("mkfifo news; cat news &", ""))
+        session.type(Exchange("echo later > news", "later"))
+
+
+@pytest.mark.parametrize("step", [Exchange("echo hallo", "hello"), Exchange("echo; false", "")])
+def test_a_session_fails_when_the_document_is_wrong(step: Exchange, tmp_path: Path) -> None:
+    with Session(tmp_path) as session, pytest.raises(AssertionError):
+        session.type(step, seconds=0.5)
 
 
 def test_what_varies_is_masked_and_nothing_else() -> None:
@@ -107,28 +247,3 @@ def test_what_varies_is_masked_and_nothing_else() -> None:
     assert agrees("first\n...\nlast", "first\n1\n2\nlast")
     assert not agrees("first\n...\nlast", "first\n1\n2")
     assert masked("Stream-Cursor: 123") == "Stream-Cursor: <cursor>"
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_scripts_run_one_after_another(path: Path, place: Place) -> None:
-    """Each as a module of its own, in the order of the document."""
-    node = find_node()
-    need(node, "Node is not installed")
-    assert node is not None
-    clients = ROOT / "tests/clients"
-    install_packages(node, clients)
-    (place.folder / "node_modules").symlink_to(clients / "node_modules")
-    token = make_tokens(place.folder, 1)[0]
-    given = [f"const base = {place.urls['gateway']!r}", f"const token = () => {token!r}"]
-    for number, snippet in enumerate(s for s in snippets_of(path) if s.language == "js"):
-        module = place.folder / f"{path.stem}-{number}.mjs"
-        module.write_text("\n".join([*given, snippet.text]))
-        done = subprocess.run(
-            [node.node, str(module)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, f"{snippet.id}: {done.stderr[-800:]}"
