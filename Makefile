@@ -39,10 +39,12 @@ check: setup  ## Format, lint, types, architecture, Envoy's configuration
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/weir/test_envoyconfig.py
 	$(BIN)/python -m weir.reference --check
 	$(BIN)/python -m weir.pictures --check
+	$(BIN)/python -m tests.conformance.chapters --check
 
-docs: setup  ## Write docs/reference.md and the pictures of docs/architecture.md anew from the code
+docs: setup  ## Write the reference, the pictures of the architecture and the chapters of the suite anew
 	$(BIN)/python -m weir.reference
 	$(BIN)/python -m weir.pictures
+	$(BIN)/python -m tests.conformance.chapters
 
 conformance: setup  ## Run the official conformance suite in each storage mode and through the gateway
 	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)

@@ -85,6 +85,14 @@ def install_packages(node: Node, folder: Path = FOLDER) -> None:
         stamp.write_bytes(lock)
 
 
+def list_suite(node: Node) -> list[str]:
+    """Every test of the suite, as `file > chapter > ... > test`."""
+    command = [node.node, str(MODULES / "vitest" / "vitest.mjs"), "list"]
+    env = {**os.environ, "CONFORMANCE_URL": "http://127.0.0.1:1"}  # asked for, never called
+    listed = _run(command, FOLDER, timeout_s=60, env=env)
+    return [line for line in listed.splitlines() if " > " in line]
+
+
 def run_suite(node: Node, target: Target, report_file: Path, *, twice: bool = False) -> Report:
     """`twice` makes every read that does not wait once in vain before."""
     command = [node.node, str(MODULES / "vitest" / "vitest.mjs"), "run"]

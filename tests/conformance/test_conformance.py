@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.chapters import COUNTS, count_chapters
 from tests.conformance.runner import (
     TESTS,
     Node,
@@ -21,6 +22,7 @@ from tests.conformance.runner import (
     find_node,
     install_packages,
     list_failures,
+    list_suite,
     run_suite,
 )
 from tests.conformance.stacks import (
@@ -53,6 +55,11 @@ def node() -> Node:
     except SuiteError as error:
         need(False, f"cannot install the suite: {error}")
     return found
+
+
+def test_the_chapters_in_the_documents_are_those_of_the_suite(node: Node) -> None:
+    assert count_chapters(list_suite(node)) == COUNTS
+    assert sum(COUNTS.values()) == TESTS
 
 
 @pytest.mark.parametrize("modes", PAIRS, ids="-and-".join)
