@@ -10,6 +10,7 @@ import math
 import os
 import secrets
 import shlex
+import shutil
 import signal
 import sys
 import time
@@ -276,6 +277,14 @@ def _token_words(plan: Plan, now: float) -> tuple[str, str]:
         return ", with a token of your issuer in $TOKEN", '-H "Authorization: Bearer $TOKEN" '
     seconds = min(TOKEN_SECS, auth.max_lifetime_secs)
     token = sign_token(key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now)
-    command = "weir token" if key == DEFAULT_KEY else f"weir token --key {shlex.quote(str(key))}"
+    command = f"{_typed_name()} token"
+    if key != DEFAULT_KEY:
+        command += f" --key {shlex.quote(str(key))}"
     about = f" (this token is valid for {seconds / 3600:.3g} hours; `{command}` makes others)"
     return about, f"-H 'Authorization: Bearer {token}' "
+
+
+def _typed_name() -> str:
+    """How to call this program: by its name where that is found, else as it was called."""
+    called = sys.argv[0]
+    return called if Path(called).name == "weir" and shutil.which("weir") is None else "weir"

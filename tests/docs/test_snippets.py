@@ -91,7 +91,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("newcomer")
     (folder / ".venv").symlink_to(Path(sys.executable).parent.parent)
     process = subprocess.Popen(
-        [*command_of_make_run(), "--port", "0", "--origin-port", "0"],
+        [*command_behind(started_by("README.md")), "--port", "0", "--origin-port", "0"],
         cwd=folder,
         env={**os.environ, "DS_GATEWAY__ADMIN_PORT": "0"},
         stdin=subprocess.DEVNULL,
@@ -110,11 +110,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         stop_servers(process)
 
 
-def command_of_make_run() -> list[str]:
+def started_by(document: str) -> list[str]:
+    """The first command that a newcomer is told to type."""
+    found = re.search(r"^    (make .+)$", (ROOT / document).read_text("utf-8"), re.MULTILINE)
+    assert found is not None
+    return shlex.split(found[1])
+
+
+def command_behind(make: list[str]) -> list[str]:
+    """What this calls once everything is installed."""
     env = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
-    command = ["make", "--dry-run", "--no-print-directory", "run"]
+    command = [*make, "--dry-run", "--no-print-directory"]
     told = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     return shlex.split(told.stdout.splitlines()[-1])
+
+
+def test_both_ways_in_begin_with_the_same_command() -> None:
+    assert started_by("README.md") == started_by("docs/quickstart.md") == ["make", "run"]
 
 
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -137,6 +137,19 @@ def test_words_name_the_key_and_how_long_the_token_lives(folder: Path) -> None:
     assert "2 hours; `weir token --key 'my data/keys/dev-key.pem'` makes" in text
 
 
+@pytest.mark.parametrize(("path", "shown"), [("", ".venv/bin/weir"), (".venv/bin", "weir")])
+def test_words_can_be_typed_as_they_are(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, path: str, shown: str
+) -> None:
+    program = folder / ".venv/bin/weir"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [".venv/bin/weir", "up"])
+    monkeypatch.setenv("PATH", path)
+    ensure_dev_key(Path("data/keys"))
+    assert f"; `{shown} token` makes" in welcome(plan(), "http://a:1", NOW)
+
+
 # -- processes ---------------------------------------------------------------------------------
 
 
