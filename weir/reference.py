@@ -46,8 +46,9 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": (ANSWER, "`cross-origin`"),
     "ETag": (
         ANSWER,
-        "of the origin `incarnation:start:end`, `:c` when closed; of the gateway a digest of the "
-        "answer, `-gzip` or `-zstd` when encoded. Never the same after re-creation",
+        "of a stream (HEAD, writes) `incarnation:tail`; of a read `incarnation:start:end` at the "
+        "origin, a digest of the answer at the gateway, with `-gzip` or `-zstd` if so encoded. "
+        "Another one when closed, and never the same after re-creation",
     ),
     "Expect": (REQUEST, "`100-continue` is answered once the head is accepted"),
     "Forwarded": (REQUEST, "came through a proxy: the console signs no token"),

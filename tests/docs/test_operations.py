@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import DOCUMENTS, ROOT, all_snippets
-from weir.reference import metrics
+from weir.reference import codes, metrics
 
 _METRIC = re.compile(r"\bweir_(?:gateway|origin)_\w+")
 _SETTING = re.compile(r"`(\w+)\.(\w+)(?: = [^`]*)?`")
@@ -28,6 +28,14 @@ def test_every_metric_in_a_query_exists() -> None:
     used = set(map(base_name, _METRIC.findall(queries)))
     assert len(used) > 15
     assert used <= known_metrics(), used - known_metrics()
+
+
+def test_every_error_code_that_is_looked_up_exists() -> None:
+    text = (ROOT / "docs/troubleshooting.md").read_text("utf-8")
+    rows = re.findall(r"^\| ((?:`[a-z-]+`(?:, )?)+) \|", text, re.MULTILINE)
+    named = {code for row in rows for code in row.split(", ")}
+    assert len(named) > 15
+    assert named <= set(re.findall(r"`[a-z-]+`", codes()))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -64,3 +64,13 @@ def test_the_chapters_are_written_from_the_list() -> None:
 def test_chapters_are_counted_from_what_vitest_lists() -> None:
     listed = ["a.js > One > deeper > should", "a.js > One > should > not split", "a.js > Two > x"]
     assert count_chapters(listed) == {"One": 2, "Two": 1}
+
+
+def test_every_promise_that_can_be_broken_is_told() -> None:
+    table = (ROOT / "docs/verify.md").read_text("utf-8").partition("## What is checked")[2]
+    told = {name for row in re.findall(r"^\| (`.+?`) \|", table, re.M) for name in row.split(", ")}
+    checker = (ROOT / "loadtest/verify/check.py").read_text("utf-8")
+    found = set(re.findall(r'(?:Violation|_seen)\(\s*"([a-z-]+)"', checker))
+    assert len(found) > 20
+    assert {f"`{name}`" for name in found} <= told
+    assert all(f'"{name.strip("`")}"' in checker for name in told)
