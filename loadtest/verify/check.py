@@ -331,8 +331,7 @@ def went_back(line: Timeline) -> Iterator[Violation]:
 
 
 def leaked_scopes(line: Timeline) -> Iterator[Violation]:
-    operations: list[Operation] = [*line.appends, *line.reads, *line.changes]
-    for operation in operations:
+    for operation in line.operations:
         if operation.allowed or not operation.status:
             continue
         ids = operation.ids if isinstance(operation, Read) else []
@@ -347,8 +346,7 @@ def leaked_scopes(line: Timeline) -> Iterator[Violation]:
 
 
 def dead_tokens(line: Timeline) -> Iterator[Violation]:
-    operations: list[Operation] = [*line.appends, *line.reads, *line.changes]
-    for operation in operations:
+    for operation in line.operations:
         withdrawn = line.withdrawn.get(operation.key, inf)
         if _was_let_in(operation) and operation.began > withdrawn + WITHDRAWAL_SECS:
             since = operation.began - withdrawn

@@ -1,18 +1,32 @@
 """What a history must show before silence about it means anything. Pure.
 
-A run that was killed, or whose clients were never served, breaks no promise that anybody saw.
+A run that was killed, whose clients were never served or to which nothing was done breaks no
+promise that anybody saw.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from math import inf
 
 from loadtest.verify.history import FINAL, LIVE, MODES
+from loadtest.verify.plan import FAULT_RATES
 from loadtest.verify.timeline import Timeline
+
+# What a step leaves in the history, where that is not a record of its own name. A snapshot may be
+# refused: the stream can be empty, or another one by then.
+LEAVES = {"recreate": ("delete", "create"), "rotate": ("withdrawal",), "snapshot": ()}
 
 
 def find_missing(line: Timeline) -> list[str]:
     """In words; nothing if the history is complete."""
-    return [*_frame(line), *_traffic(line), *_audits(line), *_last_looks(line)]
+    return [
+        *_frame(line),
+        *_traffic(line),
+        *_steps(line),
+        *_effects(line),
+        *_audits(line),
+        *_last_looks(line),
+    ]
 
 
 def _frame(line: Timeline) -> Iterator[str]:
@@ -31,6 +45,39 @@ def _traffic(line: Timeline) -> Iterator[str]:
             yield f"a message that was read by {mode}"
 
 
+def _steps(line: Timeline) -> Iterator[str]:
+    """Each step of the plan was carried out."""
+    planned = Counter(
+        (what, step.target)
+        for step in line.plan
+        for what in LEAVES.get(step.action, (step.action,))
+    )
+    done = Counter((fault.what, fault.target) for fault in line.faults)
+    done["withdrawal", "keys"] = len(line.withdrawn)
+    for change in line.changes:
+        if change.outcome == "ok" and (change.action, change.generation) != ("create", 0):
+            done[change.action, change.stream] += 1
+    for what, target in sorted(planned - done):
+        yield f"the planned {what} of {target}"
+
+
+def _effects(line: Timeline) -> Iterator[str]:
+    """And it had the effect that it is there for."""
+    actions = {step.action for step in line.plan}
+    snapshots = [change for change in line.changes if change.action == "snapshot"]
+    if "snapshot" in actions and not any(change.outcome == "ok" for change in snapshots):
+        yield "a snapshot that was acknowledged"
+    if "rotate" in actions and not any(map(line.was_refused_for_its_key, line.operations)):
+        yield "a token that was refused because its key had gone"
+    # Each proxy did harm, and of each kind there was some: seldom ones need not be at both.
+    places = {step.target for step in line.plan if step.action == "inject"}
+    for place in sorted(places - {injected.place for injected in line.injected}):
+        yield f"an injected fault at {place}"
+    kinds = {kind for place in places for kind in FAULT_RATES[place]}
+    for kind in sorted(kinds - {injected.fault for injected in line.injected}):
+        yield f"an injected {kind}"
+
+
 def _audits(line: Timeline) -> Iterator[str]:
     for life in line.lives.values():
         if life.created < inf and not life.is_audited:
@@ -40,7 +87,7 @@ def _audits(line: Timeline) -> Iterator[str]:
 def _last_looks(line: Timeline) -> Iterator[str]:
     """Of each stream through each door that anyone used."""
     streams = {life.stream for life in line.lives.values() if life.created < inf}
-    doors = {one.door for one in [*line.appends, *line.reads, *line.changes]}
+    doors = {operation.door for operation in line.operations}
     looks = {
         (read.stream, read.door, read.mode)
         for read in line.reads

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from typing import Any
 import aiohttp
 
 from loadtest.errors import RunFailedError, UnavailableError
-from loadtest.faultproxy import faults_command, write_plan
+from loadtest.faultproxy import faults_command, read_injected, write_plan
 from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_redis
 from loadtest.tokens import AUDIENCE, ISSUER
@@ -39,6 +40,7 @@ POLL_SECS = 0.02
 GATEWAYS = 2
 ENVOY_SHARE = GATEWAYS  # for each request that goes to one of the gateways
 SERVER_PORTS = (20_000, 32_000)
+INJECTED = "faults.jsonl"
 
 ORIGIN_SETTINGS = {
     # Small, so that a short run has many chunks, journal files and checkpoints.
@@ -194,6 +196,14 @@ class Fleet:
         """From now on, for what goes through that proxy; an empty mapping switches them off."""
         write_plan(self.fault_plans[name], {"seed": seed, "place": name, "faults": dict(faults)})
 
+    def injected(self) -> Counter[tuple[str, str]]:
+        """By place and kind: what the proxies have really done so far."""
+        return Counter(
+            (name, line["fault"])
+            for name, plan in self.fault_plans.items()
+            for line in read_injected(plan.with_name(INJECTED))
+        )
+
 
 def make_fleet(
     folder: Path, jwks_url: str, make_envoy: MakeEnvoy, *, left_out: Sequence[str] = ()
@@ -268,7 +278,7 @@ def _faults(fleet: Fleet, folder: Path, name: str, port: int, upstream: str) -> 
     home.mkdir(parents=True, exist_ok=True)
     fleet.fault_plans[name] = home / "plan.json"
     fleet.set_faults(name, {}, 0)
-    command = faults_command(upstream, port, home / "plan.json", home / "faults.jsonl")
+    command = faults_command(upstream, port, home / "plan.json", home / INJECTED)
     return Part(name, home, command, lambda: accepts(port))
 
 

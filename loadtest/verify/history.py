@@ -13,6 +13,8 @@ from typing import BinaryIO, Literal
 import msgspec
 from msgspec import Struct
 
+from loadtest.verify.plan import Step
+
 FILE = "history.jsonl"
 
 Outcome = Literal["ok", "refused", "unknown"]
@@ -29,7 +31,7 @@ class Run(Struct, tag="run", omit_defaults=True):
     seconds: float
     started: str
     parts: list[str]
-    plan: list[str] = []
+    plan: list[Step] = []
 
 
 class Operation(Struct, omit_defaults=True, kw_only=True):
@@ -107,6 +109,14 @@ class Fault(Struct, tag="fault", omit_defaults=True, kw_only=True):
     ended: float
 
 
+class Injected(Struct, tag="injected", kw_only=True):
+    """How often a proxy did one kind of harm, by its own log."""
+
+    place: str
+    fault: str
+    count: int
+
+
 class Withdrawn(Struct, tag="withdrawn", kw_only=True):
     """A key left the key set."""
 
@@ -120,7 +130,7 @@ class End(Struct, tag="end", kw_only=True):
     at: float
 
 
-Record = Run | Append | Read | Change | Truth | Fault | Withdrawn | End
+Record = Run | Append | Read | Change | Truth | Fault | Injected | Withdrawn | End
 _decoder = msgspec.json.Decoder(Record)
 _encode = msgspec.json.Encoder().encode
 

@@ -7,20 +7,7 @@ from collections.abc import Mapping, Sequence
 from loadtest.verify.fleet import Fleet
 from loadtest.verify.history import Fault, Withdrawn
 from loadtest.verify.keepers import Keeper, World
-from loadtest.verify.plan import FAULTS, NETWORK, Step
-
-# Together less than half, so that some get through.
-NETWORK_RATES = {
-    "delay": 0.08,
-    "drop": 0.03,
-    "error": 0.03,
-    "repeat": 0.04,
-    "reset": 0.04,
-    "truncate": 0.04,
-    "stall": 0.02,
-}
-# A gateway must notice broken headers; before it, they would be the proxy's own lie.
-FAULT_RATES = {NETWORK: NETWORK_RATES, FAULTS: NETWORK_RATES | {"garble": 0.03}}
+from loadtest.verify.plan import FAULT_RATES, Step
 
 
 class Nemesis:

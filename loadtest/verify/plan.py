@@ -18,6 +18,18 @@ FAULTY_SECS = (4.0, 12.0)
 CHANGE_SECS = (1.0, 4.0)
 OVERLAP = 0.2
 ROTATION_SECS = 45.0
+# Of requests while a proxy does harm. Together less than half, so that some get through.
+NETWORK_RATES = {
+    "delay": 0.08,
+    "drop": 0.03,
+    "error": 0.03,
+    "repeat": 0.04,
+    "reset": 0.04,
+    "truncate": 0.04,
+    "stall": 0.02,
+}
+# A gateway must notice broken headers; before it, they would be the proxy's own lie.
+FAULT_RATES = {NETWORK: NETWORK_RATES, FAULTS: NETWORK_RATES | {"garble": 0.03}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from loadtest.verify.availability import measure
 from loadtest.verify.check import Findings, check_history
 from loadtest.verify.doors import Door, Doors, make_session
 from loadtest.verify.fleet import Fleet, MakeEnvoy, make_fleet
-from loadtest.verify.history import FILE, MODES, End, Record, Recorder, Run
+from loadtest.verify.history import FILE, MODES, End, Injected, Record, Recorder, Run
 from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import AREAS, INTRUDER, READERS, Keyring, KeyServer
 from loadtest.verify.lastlook import look_last
@@ -121,6 +121,8 @@ async def campaign(
             for reader in readers:
                 reader.cancel()
         await look_last(world, list(keepers.values()))
+        for (place, fault), count in sorted(fleet.injected().items() if fleet else ()):
+            recorder.add(Injected(place=place, fault=fault, count=count))
         recorder.add(End(at=doors.now()))
 
 
@@ -148,4 +150,4 @@ def _readers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator
 
 def _heading(seed: int, seconds: float, parts: list[str], plan: Sequence[Step]) -> Run:
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    return Run(seed, seconds, started, parts, [str(step) for step in plan])
+    return Run(seed, seconds, started, parts, list(plan))

@@ -6,8 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from loadtest.verify.history import Append, Change, End, Fault, Read, Record, Run, Truth, Withdrawn
+from loadtest.verify.history import (
+    Append,
+    Change,
+    End,
+    Fault,
+    Injected,
+    Operation,
+    Read,
+    Record,
+    Run,
+    Truth,
+    Withdrawn,
+)
 from loadtest.verify.messages import generation_of
+from loadtest.verify.plan import Step
 
 # How long after an outage a notice may be late: reconnecting, and telling everyone of the gap.
 NOTICE_SECS = 8.0
@@ -74,8 +87,17 @@ class Timeline:
     reads: list[Read] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    injected: list[Injected] = field(default_factory=list)
     withdrawn: dict[str, float] = field(default_factory=dict)
     _of_stream: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def plan(self) -> list[Step]:
+        return self.heading.plan if self.heading else []
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [*self.appends, *self.reads, *self.changes]
 
     def life(self, stream: str, generation: int) -> Life:
         key = (stream, generation)
@@ -88,6 +110,9 @@ class Timeline:
         """The incarnation that must have answered, where only one can have."""
         lives = self._of_stream.get(stream, [])
         return next((life for life in lives if life.is_certain(began, ended)), None)
+
+    def was_refused_for_its_key(self, operation: Operation) -> bool:
+        return operation.status == 401 and self.withdrawn.get(operation.key, inf) < operation.ended
 
     def was_harmed(self, targets: tuple[str, ...], began: float, ended: float) -> bool:
         return any(
@@ -122,6 +147,8 @@ def sort_history(records: Iterable[Record]) -> Timeline:
                 truths[record.stream, record.generation].append(record)
             case Fault():
                 line.faults.append(record)
+            case Injected():
+                line.injected.append(record)
             case Withdrawn():
                 line.withdrawn[record.key] = record.at
             case End():

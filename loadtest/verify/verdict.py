@@ -1,11 +1,11 @@
 """The verdict in words: short, the worst first. Pure."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from loadtest.verify.availability import Availability, Share
 from loadtest.verify.check import Findings
-from loadtest.verify.history import Append, Change, Fault, Read, Record, Run, Truth
+from loadtest.verify.history import Append, Change, Fault, Injected, Read, Record, Run, Truth
 
 SHOWN = 10  # violations of a kind
 OUTAGES = 3
@@ -50,7 +50,17 @@ def _traffic(records: Sequence[Record]) -> list[str]:
         f"{shut_out} tries without the right to read",
         f"Streams:  {_counts(changes) or 'no changes'}",
         f"Faults:   {_counts(faults) or 'none'}",
+        *_injected(records),
     ]
+
+
+def _injected(records: Sequence[Record]) -> list[str]:
+    """What the proxies did, a line for each."""
+    by_place: dict[str, Counter[str]] = defaultdict(Counter)
+    for record in records:
+        if isinstance(record, Injected):
+            by_place[record.place][record.fault] += record.count
+    return [f"  at {place}: {_counts(kinds)}" for place, kinds in by_place.items()]
 
 
 def _availability(availability: Availability) -> list[str]:

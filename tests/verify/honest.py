@@ -6,7 +6,7 @@ Every operation takes a moment of its own, so there is just one right answer to 
 from itertools import count
 from typing import Any, TypeVar
 
-from loadtest.verify.history import LIVE, Append, Change, End, Fault, Read, Record, Truth
+from loadtest.verify.history import LIVE, Append, Change, End, Fault, Injected, Read, Record, Truth, Withdrawn
 
 STREAM = "verify/a/json"
 
@@ -120,6 +120,17 @@ class Honest:
     def fault(self, what: str, target: str) -> None:
         began, ended = self.moment()
         self.records.append(Fault(what=what, target=target, began=began, ended=ended))
+
+    def inject(self, place: str, *kinds: str) -> None:
+        self.fault("inject", place)
+        self.records += [Injected(place=place, fault=kind, count=1) for kind in kinds]
+
+    def withdraw(self, key: str) -> None:
+        self.records.append(Withdrawn(key=key, at=self.moment()[0]))
+
+    def refuse(self, status: int = 401, **different: Any) -> Read:
+        told: dict[str, Any] = {"ids": [], "next": "", "up_to_date": False, "closed": False}
+        return self.read(status=status, outcome="refused", **(told | different))
 
     def wait(self, seconds: int) -> None:
         for _ in range(seconds):

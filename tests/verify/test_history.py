@@ -56,6 +56,12 @@ def test_the_verdict_says_what_was_done_and_that_all_is_well() -> None:
     assert said.endswith("INTACT: no promise was broken.")
 
 
+def test_the_verdict_says_what_the_proxies_did() -> None:
+    stream = a_history()
+    stream.inject("faults", "delay", "delay", "reset")
+    assert "  at faults: delay 2, reset 1\n" in words(stream)
+
+
 def test_the_verdict_names_what_is_broken() -> None:
     said = words(a_history(lost=True))
     assert "BROKEN" in said

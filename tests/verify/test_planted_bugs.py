@@ -33,7 +33,7 @@ async def run_before(gateway: LocalGateway, origin_url: str, lie: Lie, keys: Key
     """A short run whose clients all meet the liar; what its history shows when it is read again."""
     written = io.BytesIO()
     recorder = Recorder(written)
-    recorder.add(Run(1, SECONDS, "", [], []))
+    recorder.add(Run(1, SECONDS, "", [], RECREATED))
     async with Liar(gateway.url, lie) as liar:
         await campaign(
             Setting(1, SECONDS, CROWD, RECREATED),
