@@ -114,12 +114,6 @@ class Timeline:
     def was_refused_for_its_key(self, operation: Operation) -> bool:
         return operation.status == 401 and self.withdrawn.get(operation.key, inf) < operation.ended
 
-    def was_harmed(self, targets: tuple[str, ...], began: float, ended: float) -> bool:
-        return any(
-            fault.target.startswith(targets) and fault.began <= ended and began <= fault.ended
-            for fault in self.faults
-        )
-
     def notices_were_late(self, life: Life, until: float) -> bool:
         """Whether gateways could not tell each other of a deletion: a limit that is documented."""
         return any(

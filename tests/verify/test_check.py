@@ -211,12 +211,58 @@ def test_a_200_that_is_cut_short_is_truncated(stream: Honest) -> None:
     assert names(stream) == {"truncated"}
 
 
-def test_who_is_killed_cannot_finish_an_answer_and_a_bad_network_need_not(stream: Honest) -> None:
-    stream.read(door="network", **CUT)
-    stream.read(mode="sse", **CUT)
+@pytest.mark.parametrize(
+    ("door", "fault"),
+    [
+        ("gateway-1", "kill gateway-1"),
+        ("envoy", "kill gateway-1"),
+        ("envoy", "kill envoy"),
+        ("network", "kill envoy"),
+        ("network", "kill gateway-0"),
+        ("network", "inject network"),
+        ("origin", "kill origin"),
+    ],
+)
+def test_who_is_killed_cannot_finish_an_answer(stream: Honest, door: str, fault: str) -> None:
+    read_during(stream, door, fault)
+    assert names(stream) == set()
+
+
+@pytest.mark.parametrize(
+    ("door", "fault"),
+    [
+        ("gateway-0", "kill gateway-1"),
+        ("gateway-0", "kill envoy"),
+        ("gateway-0", "stop gateway-0"),
+        ("envoy", "stop gateway-0"),
+        ("envoy", "inject network"),
+        ("envoy", "kill origin"),
+        ("network", "pause origin"),
+        ("network", "inject faults"),
+        ("origin", "pause origin"),
+    ],
+)
+def test_harm_to_others_and_a_stop_are_no_excuse(stream: Honest, door: str, fault: str) -> None:
+    read_during(stream, door, fault)
+    assert names(stream) == {"truncated"}
+
+
+def read_during(stream: Honest, door: str, fault: str) -> None:
     began, _ = stream.moment()
-    stream.fault("kill", "gateway-1")
-    stream.read(began=began, **CUT)
+    stream.fault(*fault.split())
+    stream.read(door=door, began=began, **CUT)
+    stream.audit()
+
+
+def test_a_network_is_bad_only_while_it_is_told_to_be(stream: Honest) -> None:
+    stream.fault("inject", "network")
+    stream.read(door="network", **CUT)
+    stream.audit()
+    assert names(stream) == {"truncated"}
+
+
+def test_events_may_end_at_any_time(stream: Honest) -> None:
+    stream.read(mode="sse", **CUT)
     stream.audit()
     assert names(stream) == set()
 
