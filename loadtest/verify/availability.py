@@ -5,12 +5,14 @@ fleet at that moment is told beside it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
-from loadtest.verify.history import Fault, Operation, Read, Record
+from loadtest.verify.history import SHUT_OUT, Fault, Operation, Read, Record, Withdrawn
 
 QUIET = "nothing"
+REFUSED = "shut-out"  # in spite of a good token
 AFTERMATH_SECS = 3.0  # in which a fault that is over may still be felt
 
 
@@ -33,14 +35,17 @@ class Availability:
     outages: list[tuple[float, float, str]]  # longest first: seconds, since when, during what
 
 
-def measure(records: Iterable[Record]) -> Availability:
-    operations: list[Operation] = []
-    faults: list[Fault] = []
-    for record in records:
-        if isinstance(record, Operation) and record.allowed:
-            operations.append(record)
-        elif isinstance(record, Fault):
-            faults.append(record)
+def measure(records: Sequence[Record]) -> Availability:
+    """Of all who had the right to be served, and whose key was not gone when they were answered."""
+    faults = [record for record in records if isinstance(record, Fault)]
+    gone = {record.key: record.at for record in records if isinstance(record, Withdrawn)}
+    operations: list[Operation] = [
+        record
+        for record in records
+        if isinstance(record, Operation)
+        and record.allowed
+        and record.ended < gone.get(record.key, inf)
+    ]
     by_minute: dict[int, Share] = defaultdict(Share)
     by_fault: dict[str, Share] = defaultdict(Share)
     for operation in operations:
@@ -50,11 +55,15 @@ def measure(records: Iterable[Record]) -> Availability:
             *(by_fault[cause] for cause in during),
         ):
             share.asked += 1
-            if operation.trouble:
-                share.failed[operation.trouble] += 1
+            if trouble := trouble_of(operation):
+                share.failed[trouble] += 1
     return Availability(
         dict(sorted(by_minute.items())), dict(by_fault), _outages(operations, faults)
     )
+
+
+def trouble_of(operation: Operation) -> str:
+    return REFUSED if operation.status in SHUT_OUT else operation.trouble
 
 
 def causes(faults: list[Fault], began: float, ended: float) -> list[str]:
@@ -72,7 +81,7 @@ def _outages(operations: list[Operation], faults: list[Fault]) -> list[tuple[flo
     found: list[tuple[float, float, str]] = []
     last_good, failed = 0.0, False
     for operation in sorted(operations, key=lambda operation: operation.ended):
-        if operation.trouble:
+        if trouble_of(operation):
             failed = True
         elif not (isinstance(operation, Read) and operation.mode == "sse"):
             if failed:

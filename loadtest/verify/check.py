@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import inf
 
 from loadtest.verify.completeness import find_missing
-from loadtest.verify.history import FINAL, LIVE, Append, Fault, Operation, Read, Record
+from loadtest.verify.history import FINAL, LIVE, SHUT_OUT, Append, Fault, Operation, Read, Record
 from loadtest.verify.messages import generation_of
 from loadtest.verify.plan import ENVOY, NETWORK
 from loadtest.verify.timeline import Life, Timeline, sort_history
@@ -24,9 +24,8 @@ CUT = "cut"
 # origin is no excuse for others: a gateway has all of an answer of this size before it begins one.
 WAYS = {ENVOY: (ENVOY, "gateway"), NETWORK: (NETWORK, ENVOY, "gateway")}
 PLAIN = ("catch-up", FINAL)  # reads that must see what was acknowledged before they began
-SHUT_OUT = (401, 403)
-# In which every gateway has fetched the key set again, even if it was paused meanwhile.
-WITHDRAWAL_SECS = 12.0
+# In which everyone has fetched the key set again, even if it was paused meanwhile.
+KEY_SET_SECS = 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,10 +356,22 @@ def leaked_scopes(line: Timeline) -> Iterator[Violation]:
 def dead_tokens(line: Timeline) -> Iterator[Violation]:
     for operation in line.operations:
         withdrawn = line.withdrawn.get(operation.key, inf)
-        if _was_let_in(operation) and operation.began > withdrawn + WITHDRAWAL_SECS:
+        if _was_let_in(operation) and operation.began > withdrawn + KEY_SET_SECS:
             since = operation.began - withdrawn
             text = f"a token of {operation.key} was good {since:.1f} s after its key had gone"
             yield Violation("dead-token", operation.stream, operation.ended, text)
+
+
+def shut_out(line: Timeline) -> Iterator[Violation]:
+    """Whoever has a good token is let in; a key that is quite new may not be known everywhere."""
+    for operation in line.operations:
+        known = line.published.get(operation.key, inf) + KEY_SET_SECS
+        gone = line.withdrawn.get(operation.key, inf)
+        if operation.allowed and operation.status in SHUT_OUT:
+            if known < operation.began and operation.ended < gone:
+                text = f"{operation.who} by {operation.door} got {operation.status} in spite of "
+                text += f"a good token of {operation.key}"
+                yield Violation("shut-out", operation.stream, operation.ended, text)
 
 
 CHECKS: tuple[Callable[[Timeline], Iterator[Violation]], ...] = (
@@ -384,6 +395,7 @@ CHECKS: tuple[Callable[[Timeline], Iterator[Violation]], ...] = (
     went_back,
     leaked_scopes,
     dead_tokens,
+    shut_out,
 )
 
 

@@ -19,6 +19,7 @@ FILE = "history.jsonl"
 
 Outcome = Literal["ok", "refused", "unknown"]
 Mode = Literal["catch-up", "long-poll", "sse", "final"]
+SHUT_OUT = (401, 403)
 LIVE: tuple[Mode, ...] = ("long-poll", "sse")  # in which a reader waits
 MODES: tuple[Mode, ...] = ("catch-up", *LIVE)
 FINAL: Mode = "final"  # catch-up in the last look
@@ -117,6 +118,13 @@ class Injected(Struct, tag="injected", kw_only=True):
     count: int
 
 
+class Published(Struct, tag="published", kw_only=True):
+    """A key is in the key set from now on."""
+
+    key: str
+    at: float
+
+
 class Withdrawn(Struct, tag="withdrawn", kw_only=True):
     """A key left the key set."""
 
@@ -130,7 +138,7 @@ class End(Struct, tag="end", kw_only=True):
     at: float
 
 
-Record = Run | Append | Read | Change | Truth | Fault | Injected | Withdrawn | End
+Record = Run | Append | Read | Change | Truth | Fault | Injected | Published | Withdrawn | End
 _decoder = msgspec.json.Decoder(Record)
 _encode = msgspec.json.Encoder().encode
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 from loadtest.errors import RunFailedError
 from loadtest.verify.doors import Answer, Door, Doors
-from loadtest.verify.history import Change, Outcome, Recorder, Truth
+from loadtest.verify.history import Change, Outcome, Published, Recorder, Truth
 from loadtest.verify.keyring import KEEPER, Keyring
 from loadtest.verify.messages import Message, decode
 from protocol.names import (
@@ -55,6 +55,9 @@ class World:
 
     def choose_door(self) -> Door:
         return self.random.choice(self.front)
+
+    def note_published(self, key: str) -> None:
+        self.recorder.add(Published(key=key, at=self.doors.now()))
 
 
 class Keeper:

@@ -7,6 +7,7 @@ withdrawn. Whoever still has one of its tokens must be shut out soon.
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -77,11 +78,17 @@ class Keyring:
             }
         )
 
-    async def rotate(self) -> str:
-        """The name of the key that was withdrawn at the end of it."""
+    @property
+    def signing(self) -> str:
+        """The name of the key that tokens are signed with."""
+        return self._signing.name
+
+    async def rotate(self, published: Callable[[str], None]) -> str:
+        """The name of the key that was withdrawn at the end; `published` is told the new one's."""
         old = self._signing
         new = await asyncio.to_thread(self._make)
         self._published.append(new)
+        published(new.name)
         await asyncio.sleep(PUBLISHED_SECS)
         self._signing = new
         await asyncio.sleep(USED_SECS)

@@ -30,7 +30,7 @@ class Nemesis:
     async def _do(self, step: Step) -> None:
         match step.action:
             case "rotate":
-                key = await self._world.keyring.rotate()
+                key = await self._world.keyring.rotate(self._world.note_published)
                 self._world.recorder.add(Withdrawn(key=key, at=self._world.doors.now()))
             case "recreate":
                 await self._keepers[step.target].recreate()

@@ -104,6 +104,7 @@ async def campaign(
         doors = Doors(session)
         random = Random(setting.seed)
         world = World(doors, front, origin, keyring, recorder, random, asyncio.Event())
+        world.note_published(keyring.signing)
         keepers = {name: Keeper(world, name, kind) for name, kind in STREAMS.items()}
         await asyncio.gather(*(keeper.create() for keeper in keepers.values()))
         async with asyncio.TaskGroup() as group:

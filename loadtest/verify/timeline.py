@@ -13,6 +13,7 @@ from loadtest.verify.history import (
     Fault,
     Injected,
     Operation,
+    Published,
     Read,
     Record,
     Run,
@@ -88,6 +89,7 @@ class Timeline:
     changes: list[Change] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     injected: list[Injected] = field(default_factory=list)
+    published: dict[str, float] = field(default_factory=dict)
     withdrawn: dict[str, float] = field(default_factory=dict)
     _of_stream: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
 
@@ -143,6 +145,8 @@ def sort_history(records: Iterable[Record]) -> Timeline:
                 line.faults.append(record)
             case Injected():
                 line.injected.append(record)
+            case Published():
+                line.published[record.key] = record.at
             case Withdrawn():
                 line.withdrawn[record.key] = record.at
             case End():

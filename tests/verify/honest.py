@@ -6,7 +6,19 @@ Every operation takes a moment of its own, so there is just one right answer to 
 from itertools import count
 from typing import Any, TypeVar
 
-from loadtest.verify.history import LIVE, Append, Change, End, Fault, Injected, Read, Record, Truth, Withdrawn
+from loadtest.verify.history import (
+    LIVE,
+    Append,
+    Change,
+    End,
+    Fault,
+    Injected,
+    Published,
+    Read,
+    Record,
+    Truth,
+    Withdrawn,
+)
 
 STREAM = "verify/a/json"
 
@@ -124,6 +136,9 @@ class Honest:
     def inject(self, place: str, *kinds: str) -> None:
         self.fault("inject", place)
         self.records += [Injected(place=place, fault=kind, count=1) for kind in kinds]
+
+    def publish(self, key: str) -> None:
+        self.records.append(Published(key=key, at=self.moment()[0]))
 
     def withdraw(self, key: str) -> None:
         self.records.append(Withdrawn(key=key, at=self.moment()[0]))

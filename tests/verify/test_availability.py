@@ -3,7 +3,7 @@
 import pytest
 
 from loadtest.verify.availability import AFTERMATH_SECS, QUIET, causes, measure
-from loadtest.verify.history import Fault, Read, Record
+from loadtest.verify.history import Fault, Read, Record, Withdrawn
 
 
 def read(ended: float, trouble: str = "", **different: object) -> Read:
@@ -53,3 +53,17 @@ def test_an_event_on_an_open_connection_is_no_proof_of_service() -> None:
 def test_who_has_no_right_to_be_served_is_not_counted() -> None:
     history: list[Record] = [read(1), read(2, status=403, allowed=False)]
     assert measure(history).by_minute[0].asked == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_is_shut_out_in_spite_of_a_good_token_was_not_served(status: int) -> None:
+    found = measure([read(1), read(2, status=status), read(4, status=status), read(6)])
+    assert found.by_minute[0].failed == {"shut-out": 2}
+    assert found.outages == [(5, 1, QUIET)]
+
+
+def test_who_has_a_token_of_a_withdrawn_key_is_not_counted() -> None:
+    gone = Withdrawn(key="old", at=3)
+    found = measure([read(2, key="old"), gone, read(4, status=401, key="old"), read(5, key="new")])
+    assert found.by_minute[0].asked == 2
+    assert found.by_minute[0].failed == {}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.verify.check import WITHDRAWAL_SECS, Findings, check_history
-from loadtest.verify.history import Append, End, Read, Withdrawn
+from loadtest.verify.check import KEY_SET_SECS, Findings, check_history
+from loadtest.verify.history import Append, End, Read
 from tests.verify.honest import START, STREAM, Honest, offset
 
 
@@ -518,15 +518,39 @@ def test_a_message_of_somebody_who_may_not_write_is_a_leak(stream: Honest) -> No
 
 @pytest.mark.parametrize("told", [{}, {"status": 304, "outcome": "refused"}])
 def test_a_token_is_dead_soon_after_its_key(stream: Honest, told: dict[str, Any]) -> None:
-    stream.records.append(Withdrawn(key="key-1", at=stream.moment()[0]))
+    stream.withdraw("key-1")
     stream.read(key="key-1")
     stream.audit()
     assert names(stream) == set()
-    stream.wait(int(WITHDRAWAL_SECS))
-    stream.read(key="key-1", status=401, outcome="refused", ids=[], next="", up_to_date=False)
+    stream.wait(int(KEY_SET_SECS))
+    stream.refuse(key="key-1")
     assert names(stream) == set()
     stream.read(key="key-1", **told)
     assert names(stream) == {"dead-token"}
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_has_a_good_token_is_let_in(stream: Honest, status: int) -> None:
+    stream.publish("key-1")
+    stream.refuse(status, key="key-1")  # it is new: somebody may not know it yet
+    stream.wait(int(KEY_SET_SECS))
+    stream.refuse(status, key="key-1", allowed=False)
+    stream.audit()
+    assert names(stream) == set()
+    stream.refuse(status, key="key-1")
+    assert names(stream) == {"shut-out"}
+
+
+def test_who_comes_with_a_key_that_goes_may_be_refused(stream: Honest) -> None:
+    stream.publish("key-1")
+    stream.wait(int(KEY_SET_SECS) + 1)
+    began, _ = stream.moment()
+    stream.withdraw("key-1")
+    stream.refuse(key="key-1", began=began)
+    stream.append(key="key-1", began=began, outcome="refused", status=401)
+    stream.ids.pop()
+    stream.audit()
+    assert names(stream) == set()
 
 
 # -- laws ------------------------------------------------------------------------------------------

@@ -28,7 +28,9 @@ async def test_a_key_is_published_before_it_signs_and_gone_after_it_does_not(
         seen.append((published(keys), signer(keys)))
 
     monkeypatch.setattr("loadtest.verify.keyring.asyncio.sleep", look)
-    assert await keys.rotate() == "key-1"
+    told: list[str] = []
+    assert await keys.rotate(told.append) == "key-1"
+    assert told == ["key-2"] == [keys.signing]
     assert seen == [(["key-1", "key-2"], "key-1"), (["key-1", "key-2"], "key-2")]
     assert (published(keys), signer(keys)) == (["key-2"], "key-2")
 
