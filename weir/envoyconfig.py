@@ -41,7 +41,6 @@ BUFFER_BYTES = 256 * KIB  # of one connection, each way; also what of a body is 
 STREAMS_OF_A_CONNECTION = 512
 STREAM_WINDOW_BYTES, CONNECTION_WINDOW_BYTES = 256 * KIB, MIB
 HEAP_BYTES = 1024 * MIB
-REMEMBERED_TOKENS = 10_000
 
 MARGIN_SECS = 15.0  # by which Envoy is more patient than the gateway
 ROTATION_JITTER = 1.1
@@ -279,15 +278,12 @@ def _token_filter(settings: EnvoySettings) -> list[Json]:
 
 
 def _provider(auth: AuthConfig, jwks: str) -> Json:
-    """The token goes on: the gateway trusts nobody's word for it."""
+    """The token goes on: the gateway trusts nobody's word for it. None is remembered: Envoy would
+    take it until it ends, although its key has left the set."""
     provider: Json = {
         "forward": True,
         "require_expiration": True,
         "clock_skew_seconds": max(1, math.ceil(auth.leeway_secs)),  # 0 would mean 60
-        "jwt_cache_config": {
-            "jwt_cache_size": REMEMBERED_TOKENS,
-            "jwt_max_token_size": auth.max_token_bytes,
-        },
         "from_headers": [
             {"name": "Authorization", "value_prefix": f"{scheme} "}
             for scheme in ("Bearer", "bearer", "BEARER")

@@ -268,7 +268,7 @@ def test_new_keys_and_a_new_certificate_are_taken_without_a_restart(tmp_path: Pa
         wait_until(lambda: status(new) == 200, what="the new key")
         assert status(old) == 200
         write_jwks(jwks, fresh)
-        wait_until(lambda: status(make_token(KEY)) == 401, what="the old key's end")
+        wait_until(lambda: status(old) == 401, what="the old key's end")
 
         first = edge.envoy.certificate.read_text()
         later = datetime.now(UTC) + LIFETIME - timedelta(days=1)
