@@ -444,6 +444,7 @@ def _gateways(settings: EnvoySettings) -> Json:
         # Envoy lets go first, so that no request is sent into a connection that is being closed.
         "common_http_protocol_options": {"idle_timeout": _seconds(serving.idle_timeout_secs / 2)},
         "explicit_http_config": {"http_protocol_options": {}},
+        "outlier_detection": {"error_matcher": {"not_match": {"any_match": True}}},  # see _ejection
     }
     cluster = _cluster(GATEWAYS, settings.gateways, "1s")
     return cluster | {
@@ -502,15 +503,15 @@ def _health_check(seconds: float) -> Json:
 
 
 def _ejection(seconds: float) -> Json:
-    """For failing to connect or to answer at all, until the next health check that succeeds."""
+    """For failing to connect or to answer at all, until the next health check that succeeds.
+
+    To Envoy such a failure is a 5xx, and by the matcher above no answer is. Counted apart, a reset
+    would never make three: each connection that is accepted before it counts as a success."""
     return {
-        "split_external_local_origin_errors": True,
-        "consecutive_local_origin_failure": 3,
-        "enforcing_consecutive_local_origin_failure": 100,
-        "enforcing_consecutive_5xx": 0,
+        "consecutive_5xx": 3,
+        "enforcing_consecutive_5xx": 100,
         "enforcing_consecutive_gateway_failure": 0,
         "enforcing_success_rate": 0,
-        "enforcing_local_origin_success_rate": 0,
         "interval": _seconds(seconds),
         "base_ejection_time": _seconds(5 * seconds),
         "max_ejection_percent": 50,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,14 +54,14 @@ class Edge:
 
 
 @contextmanager
-def running_edge(folder: Path, config: GatewayConfig | None = None) -> Iterator[Edge]:
+def running_edge(folder: Path, config: GatewayConfig | None = None, **more: Any) -> Iterator[Edge]:
     with ExitStack() as stack:
         gateways = [stack.enter_context(ScriptedOrigin()) for _ in range(2)]
         for gateway in gateways:
             gateway.on("*", "*", Answer(200, {}, b"ok"))
         config = config or make_gateway_config("http://127.0.0.1:1")
         urls = [gateway.url for gateway in gateways]
-        envoy = stack.enter_context(running_envoy(folder, urls, config))
+        envoy = stack.enter_context(running_envoy(folder, urls, config, **more))
         yield Edge(envoy, gateways)
 
 
@@ -163,6 +164,27 @@ def test_an_answer_never_counts_against_its_gateway_nor_is_it_asked_for_twice(
     assert len(edge.requests(path)) == 20
     assert edge.envoy.healthy_gateways() == 2
     assert edge.envoy.stat("cluster.gateways.outlier_detection.ejections_active") == 0
+
+
+def test_who_breaks_its_connections_is_ejected_long_before_the_next_look(tmp_path: Path) -> None:
+    """It is ready, says its health check, and the next one is far away."""
+    ejected = "cluster.gateways.outlier_detection.ejections_active"
+    with running_edge(tmp_path, health_secs=60.0) as edge, edge.connect() as connection:
+        path = f"{PATH}/broken"
+        home = edge.home(path)
+        home.on("GET", path, dropped(reset=True))
+
+        def is_ejected() -> bool:
+            assert connection.request("GET", path, edge.headers).status == 200
+            return edge.envoy.stat(ejected) == 1
+
+        assert edge.envoy.stat(ejected) == 0
+        wait_until(is_ejected, what="the ejection")
+        before = home.count(path=path)
+        for _ in range(10):
+            assert connection.request("GET", path, edge.headers).status == 200
+        assert home.count(path=path) == before
+        assert edge.envoy.healthy_gateways() == 1
 
 
 def test_who_is_not_ready_gets_nothing_more(edge: Edge) -> None:
