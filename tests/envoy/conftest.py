@@ -17,6 +17,7 @@ from tests.helpers.origin import LocalOrigin, make_config
 from tests.helpers.rawhttp import Response, wait_until
 from tests.hostile.gateway.arena import Arena
 from tests.hostile.gateway.conftest import arena, quick
+from weir.envoyconfig import LOG_FIELDS
 
 __all__ = ["arena", "quick"]  # the same fixtures, of another class
 
@@ -66,10 +67,18 @@ class EdgeArena(Arena):
     ) -> None:
         self._stack.__exit__(kind, error, trace)
         super().__exit__(kind, error, trace)
+        if kind is None:
+            self.check_log()
 
     @property
     def port(self) -> int:
         return self.envoy.plain_port
+
+    def check_log(self) -> None:
+        """Whatever was sent, a line of Envoy's log is a line, with each field once."""
+        assert self.envoy.access_log.read_bytes().endswith(b"\n")
+        for line in self.envoy.log():
+            assert line.keys() == LOG_FIELDS.keys(), line
 
     def log_files(self) -> list[Path]:
         return [*super().log_files(), self.envoy.access_log, self._edge_folder / "stderr.log"]

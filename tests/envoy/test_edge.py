@@ -112,6 +112,26 @@ def test_the_gateway_is_told_that_a_client_came_by_tls(edge: Edge) -> None:
     assert seen.headers["x-forwarded-proto"] == "https"
 
 
+@pytest.mark.parametrize("offered", [["http/1.1"], []], ids=["http/1.1", "nothing"])
+def test_a_client_without_http_2_comes_by_tls_as_well(edge: Edge, offered: list[str]) -> None:
+    path, tls = f"{PATH}/tls-{len(offered)}", edge.envoy.tls()
+    tls.set_alpn_protocols(offered)
+    with Connection(edge.envoy.port, tls) as connection:
+        assert isinstance(connection.socket, ssl.SSLSocket)
+        chosen = connection.socket.selected_alpn_protocol()
+        assert chosen == (offered[0] if offered else None)
+        reply = connection.request("POST", path, edge.headers, b"one")
+        assert (reply.status, reply.body) == (200, b"ok")
+        assert connection.request("POST", path, edge.headers, b"two").status == 200
+        check_refusal(connection.request("GET", path), 401)
+    seen = edge.requests(path)
+    assert [request.body for request in seen] == [b"one", b"two"]
+    assert {request.headers["x-forwarded-proto"] for request in seen} == {"https"}
+    wait_until(lambda: reply["X-Request-Id"] in edge.envoy.access_log.read_text())
+    (line,) = [x for x in edge.envoy.log() if x["request_id"] == reply["X-Request-Id"]]
+    assert line["protocol"] == "HTTP/1.1" and line["tls"].startswith("TLSv1.")
+
+
 def test_the_log_is_json_and_has_no_token_in_it(edge: Edge) -> None:
     token = make_token(KEY, sub="logged")
     with edge.connect() as connection:

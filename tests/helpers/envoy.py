@@ -49,7 +49,7 @@ class Envoy:
         return self.folder / "access.jsonl"
 
     def log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.access_log.read_text().splitlines()]
+        return [json.loads(line) for line in self.access_log.read_bytes().split(b"\n")[:-1]]
 
     def ask(self, path: str, method: str = "GET") -> bytes:
         """Its own pages."""

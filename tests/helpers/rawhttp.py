@@ -88,8 +88,11 @@ class _Closing:
 class Connection(_Closing):
     """One connection; responses are read one at a time, in order."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        self.socket: socket.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None, source: str = "") -> None:
+        """`source` is the address that it comes from, where the server's own will not do."""
+        self.socket: socket.socket = socket.create_connection(
+            ("127.0.0.1", port), TIMEOUT_S, (source, 0)
+        )
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")

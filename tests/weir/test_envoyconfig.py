@@ -19,7 +19,7 @@ from tests.helpers.server import ROOT
 from weir.certificates import CERTIFICATE_FILE, ensure_dev_certificate
 from weir.cli import make_parser
 from weir.envoy import find_envoy, write_config
-from weir.envoyconfig import STREAM_OF_PATH, EnvoySettings, render
+from weir.envoyconfig import GATEWAYS, STREAM_OF_PATH, EnvoySettings, render
 from wire.sections import HttpConfig
 from wire.settings import SettingsError
 
@@ -27,6 +27,7 @@ COMMITTED = ROOT / "envoy" / "envoy.yaml"
 README = ROOT / "envoy" / "README.md"
 CONFIG = GatewayConfig(auth=AuthConfig(jwks="/keys/jwks.json", issuer="i", audience="a"))
 SETTINGS = EnvoySettings(("127.0.0.1:8080",), CONFIG, "/tls/cert.pem", "/tls/key.pem")
+LISTENERS = 2  # with TLS and without
 
 
 def find(value: Any, name: str) -> list[Any]:
@@ -141,9 +142,11 @@ def test_without_tokens_nothing_checks_them() -> None:
 def test_no_live_reader_is_cut_off_before_the_gateway_rotates_it(rotation: float) -> None:
     serving = ServingConfig(sse_rotation_secs=rotation, long_poll_timeout_secs=25.0)
     made = render(replace(SETTINGS, config=replace(CONFIG, gateway=serving)))
-    for idle in find(made, "stream_idle_timeout"):
-        assert float(idle.removesuffix("s")) > max(rotation * 1.1, 25.0)
-    assert {*find(made, "timeout")} >= {"0s"}
+    idle = [float(value.removesuffix("s")) for value in find(made, "stream_idle_timeout")]
+    assert len(idle) == LISTENERS and min(idle) > max(rotation * 1.1, 25.0)
+    routes = [to["route"] for table in find(made, "routes") for to in table if "route" in to]
+    assert len(routes) == LISTENERS * 6
+    assert {(route["cluster"], route["timeout"]) for route in routes} == {(GATEWAYS, "0s")}
 
 
 def test_envoy_lets_go_of_an_idle_connection_before_the_gateway_does() -> None:
