@@ -4,42 +4,47 @@ What the first gate takes and the second does not (an unknown `crit`, a claim th
 token for centuries) must get the same answer as what neither takes.
 """
 
-from tests.hostile.gateway import test_tokens as direct
+import json
+from pathlib import Path
+
+from tests.envoy.conftest import EdgeArena
+from tests.envoy.repeated import repeated
+from tests.helpers.gateway import KEY
+from tests.helpers.keys import jwks, make_token
+from tests.helpers.rawhttp import PREFIX
+from tests.helpers.scripted_origin import Answer, ScriptedOrigin, SimpleStream
+from tests.hostile.gateway import test_tokens as attacks
 from tests.hostile.gateway.arena import Arena, check_refusal
 
-arena, lenient = direct.arena, direct.lenient
+globals().update(repeated(attacks))
+WITHOUT = {
+    "test_every_reason_looks_alike_but_is_told_apart_in_the_metrics": (
+        "the gateway counts what reaches it, and most ends at the first gate"
+    ),
+    "test_a_flood_of_unknown_key_ids_fetches_the_keys_once": "two gates fetch, see below",
+    "test_no_answer_of_the_real_process_nor_its_log_holds_a_token": "a gateway alone",
+}
 
-test_a_token_that_is_not_good_gets_the_one_answer_and_no_byte = (
-    direct.test_a_token_that_is_not_good_gets_the_one_answer_and_no_byte
-)
-test_a_good_token_passes = direct.test_a_good_token_passes
-test_a_bad_token_learns_nothing_about_streams = direct.test_a_bad_token_learns_nothing_about_streams
-test_one_changed_character_of_a_remembered_token_is_enough = (
-    direct.test_one_changed_character_of_a_remembered_token_is_enough
-)
-test_keys_and_urls_in_a_token_cause_no_request = (
-    direct.test_keys_and_urls_in_a_token_cause_no_request
-)
-test_a_huge_token_is_refused_unread_and_not_echoed = (
-    direct.test_a_huge_token_is_refused_unread_and_not_echoed
-)
-test_a_token_in_the_query_goes_no_further = direct.test_a_token_in_the_query_goes_no_further
-test_a_token_in_the_query_does_not_reach_the_service_paths = (
-    direct.test_a_token_in_the_query_does_not_reach_the_service_paths
-)
-test_a_token_in_the_query_is_in_no_location_and_no_error = (
-    direct.test_a_token_in_the_query_is_in_no_location_and_no_error
-)
-test_tokens_in_two_places_are_refused_whoever_they_name = (
-    direct.test_tokens_in_two_places_are_refused_whoever_they_name
-)
-test_a_token_in_a_cookie_is_taken_and_not_forwarded = (
-    direct.test_a_token_in_a_cookie_is_taken_and_not_forwarded
-)
+
+def test_a_flood_of_unknown_key_ids_fetches_no_keys(tmp_path: Path) -> None:
+    """Envoy asks when it is time to, and the gateway behind it is not even reached."""
+    with ScriptedOrigin() as issuer:
+        issuer.on("GET", "/jwks.json", Answer(200, {}, json.dumps(jwks(KEY)).encode()))
+        auth = {"jwks": f"{issuer.url}/jwks.json", "jwks_cooldown_secs": 60.0}
+        with EdgeArena(tmp_path, auth=auth) as arena:
+            SimpleStream(arena.origin, PREFIX + "a").append(b"x")
+            assert arena.ask("a").status == 200
+            before = issuer.count()
+            for number in range(40):
+                forged = make_token(attacks.THEIRS, headers={"kid": f"made-up-{number}"})
+                check_refusal(arena.ask("a", token=forged), 401)
+            assert arena.ask("a").status == 200
+            assert issuer.count() == before
+            assert arena.gateway.metric("token_failures", reason="unknown-key") == 0
 
 
 def test_a_token_in_the_wrong_place_is_no_token(arena: Arena) -> None:
-    for query, headers in direct.wrong_places(arena.token()):
+    for query, headers in attacks.wrong_places(arena.token()):
         reply = arena.ask("secret", query, token=None, headers=headers)
         # A header with an underscore is refused whatever it is: servers read it as a hyphen.
         check_refusal(reply, 400 if "Authorization_" in headers else 401)
@@ -53,5 +58,5 @@ def test_two_authorization_headers_are_refused_even_when_they_agree(arena: Arena
         ("Basic eDp5", f"Bearer {one}"),
         (f"Bearer {one}", "x"),
     ):
-        (reply,) = arena.send(direct.twice(first, second), 1)
+        (reply,) = arena.send(attacks.twice(first, second), 1)
         check_refusal(reply, 401)
