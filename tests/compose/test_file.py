@@ -176,6 +176,13 @@ def test_there_is_time_to_drain(compose: Json, prod: Json) -> None:
     assert grace("envoy") > drain + float(envoy["environment"]["ENVOY_LEAVE_SECS"]) + 5
 
 
+def test_envoy_has_as_many_threads_as_cpus(compose: Json) -> None:
+    envoy = compose["services"]["envoy"]
+    words = envoy["command"]
+    cpus = envoy["deploy"]["resources"]["limits"]["cpus"]
+    assert words[words.index("--concurrency") + 1] == cpus
+
+
 def test_both_gates_are_told_the_same(compose: Json) -> None:
     services = compose["services"]
     auth = services["edge-config"]["environment"]
