@@ -29,6 +29,7 @@ from wire.settings import SettingsError
 
 DEV_ISSUER = "weir-dev"
 DEV_AUDIENCE = "weir"
+SCOPE_CLAIM = "scope"  # what `auth.scope_claim` is by default
 KEY_FILE = "dev-key.pem"
 JWKS_FILE = "dev-jwks.json"
 
@@ -60,14 +61,15 @@ def sign_token(
     audience: str,
     issuer: str,
     now: float,
+    scope_claim: str = SCOPE_CLAIM,
 ) -> str:
     """A token that a gateway with this key's JWKS takes; raises SettingsError."""
     if not is_name(sub):
         raise SettingsError("sub", f"{sub!r} is not a subject that the gateway takes")
     key = load_private_key(private_key_pem_path)
     algorithm, jwk = _describe(key)
-    claims = {"iss": issuer, "aud": audience, "sub": sub, "scope": scope}
-    claims = {name: value for name, value in claims.items() if value or name == "scope"}
+    named = {"iss": issuer, "aud": audience, "sub": sub}
+    claims = {name: value for name, value in named.items() if value} | {scope_claim: scope}
     times = {"iat": int(now), "exp": int(now + ttl_s), "jti": secrets.token_urlsafe(16)}
     return jwt.encode(claims | times, key, algorithm, {"kid": thumbprint(jwk)})
 

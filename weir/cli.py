@@ -140,6 +140,7 @@ def _add_token(token: argparse.ArgumentParser) -> None:
     token.add_argument("--aud", help="audience (that of `weir up`)")
     token.add_argument("--iss", help="issuer (that of `weir up`)")
     token.add_argument("--key", help="private key in PEM (./data/keys/dev-key.pem)")
+    token.add_argument("--scope-claim", default="scope", help="as in `auth.scope_claim` (scope)")
     token.set_defaults(run=_command("tokens.run_token"))
 
 

@@ -27,6 +27,7 @@ def run_token(arguments: argparse.Namespace) -> int:
         DEV_AUDIENCE if arguments.aud is None else arguments.aud,
         DEV_ISSUER if arguments.iss is None else arguments.iss,
         time.time(),
+        arguments.scope_claim,
     )
     print(token)
     return 0

@@ -27,6 +27,7 @@ from gateway.devkeys import (
     DEV_ISSUER,
     JWKS_FILE,
     KEY_FILE,
+    SCOPE_CLAIM,
     ensure_dev_key,
     sign_token,
 )
@@ -276,10 +277,13 @@ def _token_words(plan: Plan, now: float) -> tuple[str, str]:
     if key is None:
         return ", with a token of your issuer in $TOKEN", '-H "Authorization: Bearer $TOKEN" '
     seconds = min(TOKEN_SECS, auth.max_lifetime_secs)
-    token = sign_token(key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now)
+    claim = auth.scope_claim
+    token = sign_token(key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now, claim)
     command = f"{_typed_name()} token"
     if key != DEFAULT_KEY:
         command += f" --key {shlex.quote(str(key))}"
+    if claim != SCOPE_CLAIM:
+        command += f" --scope-claim {shlex.quote(claim)}"
     about = f" (this token is valid for {seconds / 3600:.3g} hours; `{command}` makes others)"
     return about, f"-H 'Authorization: Bearer {token}' "
 

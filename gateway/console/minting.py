@@ -72,6 +72,7 @@ class Mint:
                 sign_token,
                 self._key.path,
                 *(wish.sub, wish.scope, wish.ttl_secs, auth.audience, auth.issuer, now),
+                auth.scope_claim,
             )
         except SettingsError as error:
             raise _bad(str(error)) from None

@@ -83,7 +83,12 @@ class Console:
     def _setup(self, headers: Mapping[str, str], peer: str) -> Reply:
         mint = self._mint if is_local(headers, peer) else None
         seconds = 0 if mint is None else int(mint.max_secs)
-        return json_reply(200, {"auth": self._auth.mode, "mint_max_secs": seconds})
+        setup = {
+            "auth": self._auth.mode,
+            "scope_claim": self._auth.scope_claim,
+            "mint_max_secs": seconds,
+        }
+        return json_reply(200, setup)
 
     async def _token(self, head: Head, body: bytes, peer: str) -> Reply:
         if self._mint is None:

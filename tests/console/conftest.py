@@ -4,8 +4,11 @@ Whatever a test does, no script may have complained at its end, and nothing may 
 elsewhere.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +17,14 @@ from gateway.devkeys import ensure_dev_key
 from tests.console.driver import Driver
 from tests.helpers.chromium import Chromium
 from tests.helpers.gateway import LocalGateway, make_gateway_config
-from tests.helpers.origin import LocalOrigin, make_config
+from tests.helpers.origin import MIB, LocalOrigin, make_config
 
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrigin]:
-    origin = LocalOrigin(make_config(tmp_path_factory.mktemp("console-origin")))
+    folder = tmp_path_factory.mktemp("console-origin")
+    large = {"limits": {"max_body_bytes": 16 * MIB}, "storage": {"journal_bytes": 32 * MIB}}
+    origin = LocalOrigin(make_config(folder, **large))
     origin.start()
     yield origin
     origin.stop()
@@ -29,14 +34,35 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrigin]:
 def gateway(
     origin: LocalOrigin, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LocalGateway]:
-    key, jwks = ensure_dev_key(tmp_path_factory.mktemp("console-keys"))
-    config = make_gateway_config(
-        f"http://127.0.0.1:{origin.port}", jwks_path=jwks, gateway={"drain_secs": 1.0}
-    )
-    with LocalGateway(config, mint_key=MintKey(key, "secret-of_1-run")) as gateway:
+    with make_gateway(origin, tmp_path_factory.mktemp("console-keys")) as gateway:
         # A gateway that is started again comes back to its port.
-        gateway.config = replace(config, gateway=replace(config.gateway, port=gateway.port))
+        serving = replace(gateway.config.gateway, port=gateway.port)
+        gateway.config = replace(gateway.config, gateway=serving)
         yield gateway
+
+
+@pytest.fixture
+def driver_of(
+    browser: Chromium, origin: LocalOrigin, tmp_path: Path
+) -> Iterator[Callable[..., Driver]]:
+    """A page of a gateway of its own, with these settings of `[auth]`."""
+    with ExitStack() as stack:
+
+        def make(**auth: Any) -> Driver:
+            driver = Driver(browser, stack.enter_context(make_gateway(origin, tmp_path, **auth)))
+            stack.callback(driver.close)
+            stack.callback(driver.check)
+            return driver
+
+        yield make
+
+
+def make_gateway(origin: LocalOrigin, folder: Path, **auth: Any) -> LocalGateway:
+    key, jwks = ensure_dev_key(folder)
+    auth = {"jwks": str(jwks)} | auth
+    url = f"http://127.0.0.1:{origin.port}"
+    config = make_gateway_config(url, gateway={"drain_secs": 1.0}, auth=auth)
+    return LocalGateway(config, mint_key=MintKey(key, "secret-of_1-run"))
 
 
 @pytest.fixture(scope="session")

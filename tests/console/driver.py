@@ -44,8 +44,8 @@ class Driver:
         return f"#mint={self.mint_key.secret}"
 
     def token(self, scope: str = ALL_SCOPES, *, ttl: float = 3600, now: float = 0.0) -> str:
-        key = self.mint_key.path
-        return sign_token(key, "alice", scope, ttl, AUDIENCE, ISSUER, now or time.time())
+        key, claim = self.mint_key.path, self.gateway.config.auth.scope_claim
+        return sign_token(key, "alice", scope, ttl, AUDIENCE, ISSUER, now or time.time(), claim)
 
     # -- pages ---------------------------------------------------------------------------------
 

@@ -2,7 +2,10 @@
 
 import json
 import time
+from collections.abc import Callable
 from statistics import median
+
+import pytest
 
 from tests.console.driver import JSON, Driver
 from tests.helpers.keys import ALL_SCOPES
@@ -101,6 +104,18 @@ def test_what_the_scopes_forbid_is_explained_before_it_is_tried(driver: Driver) 
     driver.says("needs the scope read:secret", "main")
     driver.go("/ds/agents", kind="bucket")
     driver.says("needs the scope read:/ds/agents/streams", "main")
+
+
+def test_scopes_are_read_where_the_gateway_reads_them(driver_of: Callable[..., Driver]) -> None:
+    driver = driver_of(scope_claim="roles")
+    driver.api.create("chat/2", JSON, b"[1]")
+    driver.open()
+    driver.mint()
+    driver.watch("chat/2")
+    driver.use(driver.token("read:chat/*"))
+    driver.says("It needs the scope write:chat/2, and has: read:chat/*", ".composer")
+    driver.page.click("#token-button")
+    driver.says("read:chat/*", "dialog .facts")
 
 
 def test_what_the_gateway_refuses_is_explained(driver: Driver) -> None:

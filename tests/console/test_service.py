@@ -202,7 +202,7 @@ def test_without_the_development_key_no_token_is_signed() -> None:
         reply = ask(gateway, "/console/token", "POST", own_page(gateway), WISH)
         assert reply.status == 404
         setup = json.loads(ask(gateway, "/console/setup").body)
-        assert setup == {"auth": "jwt", "mint_max_secs": 0}
+        assert setup == {"auth": "jwt", "scope_claim": "scope", "mint_max_secs": 0}
 
 
 @pytest.mark.parametrize(

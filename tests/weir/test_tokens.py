@@ -48,6 +48,13 @@ def test_flags_set_the_claims(folder: Path) -> None:
     assert claims["exp"] == int(str(claims["iat"])) + 900
 
 
+def test_scopes_go_where_the_gateway_looks_for_them(folder: Path) -> None:
+    key = str(folder / "dev-key.pem")
+    result = run_weir("token", "--key", key, "--scope", "read:a", "--scope-claim", "scp")
+    claims = claims_of(folder, result.stdout.strip())
+    assert (claims["scp"], claims.get("scope")) == ("read:a", None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [

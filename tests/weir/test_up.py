@@ -135,6 +135,8 @@ def test_words_name_the_key_and_how_long_the_token_lives(folder: Path) -> None:
     made = plan("--data-dir", "my data", environ={"DS_AUTH__MAX_LIFETIME_SECS": "7200"})
     text = welcome(made, "http://a:1", NOW)
     assert "2 hours; `weir token --key 'my data/keys/dev-key.pem'` makes" in text
+    text = welcome(plan(environ={"DS_AUTH__SCOPE_CLAIM": "roles"}), "http://a:1", NOW)
+    assert "`weir token --scope-claim roles` makes" in text
 
 
 @pytest.mark.parametrize(("path", "shown"), [("", ".venv/bin/weir"), (".venv/bin", "weir")])

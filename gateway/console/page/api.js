@@ -118,7 +118,7 @@ export const send = async (request, { signal, quiet = false } = {}) => {
 
 export const loadSetup = async () => {
   const response = await send({ path: "/console/setup" }, { quiet: true });
-  session.setup = await response.json();
+  session.learn(await response.json());
 };
 
 /** A development token; only a gateway of `weir up`, opened at the address that it printed, signs one. */

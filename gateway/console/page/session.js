@@ -19,12 +19,17 @@ const readClaims = (token) => {
 };
 
 class Session extends EventTarget {
-  setup = { auth: "jwt", mint_max_secs: 0 };
+  setup = { auth: "jwt", scope_claim: "scope", mint_max_secs: 0 };
   token = sessionStorage.getItem(KEY) ?? "";
   claims = readClaims(this.token);
-  scopes = new Scopes(this.claims?.scope);
-
+  scopes = new Scopes(this.scopeClaim);
   mintSecret = sessionStorage.getItem(MINT_KEY) ?? "";
+
+  /** What the gateway says of itself. */
+  learn(setup) {
+    this.setup = setup;
+    this.scopes = new Scopes(this.scopeClaim);
+  }
 
   /** Take the secret out of the address that `weir up` printed, if this is that one. */
   readAddress() {
@@ -55,8 +60,13 @@ class Session extends EventTarget {
   #become(token, claims) {
     this.token = token;
     this.claims = claims;
-    this.scopes = new Scopes(claims?.scope);
+    this.scopes = new Scopes(this.scopeClaim);
     this.dispatchEvent(new Event("change"));
+  }
+
+  /** What the token says of scopes, in the claim where this gateway looks; undefined if nothing. */
+  get scopeClaim() {
+    return this.claims?.[this.setup.scope_claim];
   }
 
   get isOpen() {
@@ -89,9 +99,9 @@ class Session extends EventTarget {
     return String(this.claims?.sub ?? "");
   }
 
-  /** Whether asking makes sense. A token without `scope` may be good for everything: ask. */
+  /** Whether asking makes sense. A token that names no scopes may be good for everything: ask. */
   allows(action, name) {
-    if (this.isOpen || !this.claims || this.claims.scope === undefined) return true;
+    if (this.isOpen || this.scopeClaim === undefined) return true;
     return action === "list" ? this.scopes.allowsListing(name) : this.scopes.allows(action, name);
   }
 }

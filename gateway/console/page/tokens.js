@@ -20,7 +20,7 @@ const describe = () => {
     const how = session.isMint && !session.canMint ? ` ${HOW_TO_MINT}` : "";
     return el("p", { class: "about" }, `There is no token yet. It stays in this tab and goes with it.${how}`);
   }
-  const may = claims.scope === undefined ? "what the gateway allows without scopes" : scopes.words.join("\n");
+  const may = session.scopeClaim === undefined ? "what the gateway allows without scopes" : scopes.words.join("\n");
   return factList({
     Subject: session.subject || "none",
     May: may || "nothing",
