@@ -147,6 +147,39 @@ def test_ten_thousand_messages_do_not_slow_the_page_down(console: Driver) -> Non
     assert cpu_secs(console) - before < 10 * frame_of_few + 0.2
 
 
+@pytest.mark.parametrize("text", ["x" * 12_000_000, "\n" * 6_000_000], ids=["plain", "escapes"])
+def test_a_message_of_many_megabytes_is_shown_in_part(console: Driver, text: str) -> None:
+    name = f"heavy/{text[:1].encode().hex()}"
+    console.api.create(name, JSON)
+    console.watch(name)
+    console.api.append(name, json.dumps([{"text": text}, "after"]).encode(), JSON)
+    console.counts(2)
+    console.page.click(".row[data-index='0']")
+    console.says("characters more", ".detail pre")
+    console.is_now("live")
+
+
+def test_an_offset_moves_only_with_its_data(console: Driver) -> None:
+    """What could not be taken is read again."""
+    console.api.create("clumsy", JSON, b"[1]")
+    found = console.page.evaluate(
+        """import('/console/follow.js').then(({ Follower }) => new Promise((resolve) => {
+            let failures = 0;
+            const follower = new Follower('clumsy', '-1', {
+                onBatch: ({ data, start }) => {
+                    if (!failures++) throw new Error('clumsy');
+                    follower.end();
+                    resolve([data, start]);
+                },
+                onState: () => {},
+                onTrimmed: () => {},
+            });
+            follower.start();
+        }))"""
+    )
+    assert found == ["[1]", "-1"]
+
+
 def open_crowd(console: Driver, name: str, count: int) -> float:
     """Seconds of work until all of its messages are there and the last is in sight."""
     body = json.dumps([{"n": n, "text": "x" * 60} for n in range(count)]).encode()

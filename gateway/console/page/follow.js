@@ -127,10 +127,10 @@ export class Follower {
   }
 
   #step(data, encoding, control) {
-    const start = this.offset;
-    this.offset = control.streamNextOffset;
-    this.cursor = control.streamCursor ?? this.cursor;
-    if (data !== null) this.onBatch({ data, encoding, start, next: this.offset });
+    const { streamNextOffset: next, streamCursor = this.cursor } = control;
+    if (data !== null) this.onBatch({ data, encoding, start: this.offset, next });
+    this.offset = next;
+    this.cursor = streamCursor;
     if (control.streamClosed) this.#tell("closed");
     else this.#tell(control.upToDate || this.state.kind === "live" ? "live" : "catching-up");
     return Boolean(control.streamClosed);

@@ -1,7 +1,7 @@
 // The messages of a stream as they came: what is kept, how one is shown in a row and as a whole.
 // Memory is bounded: beyond a limit the oldest leave, and the page says so.
 
-import { inline, pretty, splitArray } from "./json.js";
+import { inline, layOutText, splitArray } from "./json.js";
 
 export const MAX_MESSAGES = 100000;
 export const MAX_CHARACTERS = 64 * 1024 * 1024;
@@ -104,6 +104,5 @@ export const fillMessage = (row, message, number) => {
 /** The whole of a message, laid out. */
 export const layOut = (message) => {
   if (message.bytes) return [hexDump(message.bytes)];
-  if (!message.isJson) return [message.text];
-  return pretty(message.text) ?? [message.text];
+  return layOutText(message.text, message.isJson);
 };

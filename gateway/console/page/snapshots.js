@@ -3,9 +3,8 @@
 
 import { requests, send } from "./api.js";
 import { button, el, factList } from "./dom.js";
-import { pretty, splitArray } from "./json.js";
+import { layOutText, splitArray } from "./json.js";
 
-const MOST_SHOWN = 200000; // characters
 const MOST_PARTS = 200;
 
 /** The parts of a multipart answer: {headers, body}. */
@@ -30,15 +29,8 @@ export const readParts = (text, contentType) => {
 };
 
 /** Text of any kind, laid out if it is JSON. */
-export const textBlock = (text, label) => {
-  const shown = text.slice(0, MOST_SHOWN);
-  const nodes = text.length <= MOST_SHOWN ? pretty(text) : null;
-  return el(
-    "pre",
-    { class: "text", tabindex: "0", role: "group", "aria-label": label },
-    nodes ?? shown + (text.length > MOST_SHOWN ? "\n…" : ""),
-  );
-};
+export const textBlock = (text, label) =>
+  el("pre", { class: "text", tabindex: "0", role: "group", "aria-label": label }, layOutText(text));
 
 /** The messages in the latest snapshot, for those who go on from it; empty where there is none. */
 export const snapshotMessages = async (name, offset) => {
