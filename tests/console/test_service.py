@@ -481,6 +481,22 @@ def test_the_page_reads_event_streams_however_they_are_cut(
     assert found == expected
 
 
+def test_the_collapse_factor_counts_each_read_once(console: Driver) -> None:
+    """A long-poll that a hub answered is a read and a delivery; refusals never were the origin's."""
+    figures = {
+        "reads": {"hub": 90, "hit": 8, "miss": 2, "refused": 7, "error": 1},
+        "writes": {"pass": 50},
+        "upstream": {"live": 3, "read": 2, "write": 50, "head": 9},
+        "deliveries": 90,
+    }
+    factor = console.page.evaluate(
+        f"""import('/console/figures.js').then(({{ collapseFactor }}) => [
+            collapseFactor({json.dumps(figures)}), collapseFactor({{ reads: {{}}, upstream: {{}} }}),
+        ])"""
+    )
+    assert factor == [20, None]
+
+
 def test_latency_is_read_from_buckets(console: Driver) -> None:
     found = console.page.evaluate(
         """import('/console/figures.js').then(({ quantile }) => [

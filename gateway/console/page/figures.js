@@ -48,10 +48,12 @@ export const between = (before, now, seconds) => {
   };
 };
 
-/** Since the start: how many client requests came to one request at the origin. */
-export const collapseFactor = (now) => {
-  const upstream = total(now.upstream);
-  return upstream ? (total(now.reads) + total(now.writes) + now.deliveries) / upstream : null;
+/** Since the start: how many requests of readers came to one read at the origin. What hubs sent is
+    not added: an answered long-poll is a read already. */
+export const collapseFactor = ({ reads, upstream }) => {
+  const { refused = 0, error = 0 } = reads;
+  const { read = 0, live = 0 } = upstream;
+  return read + live ? (total(reads) - refused - error) / (read + live) : null;
 };
 
 export const readShare = (now, ...verdicts) => {
