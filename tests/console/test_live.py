@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -145,6 +146,58 @@ def test_ten_thousand_messages_do_not_slow_the_page_down(console: Driver) -> Non
     console.counts(CROWD + 1)
     console.sees(f".row[data-index='{CROWD}']")
     assert cpu_secs(console) - before < 10 * frame_of_few + 0.2
+
+
+def test_ten_thousand_entities_do_not_slow_the_state_down(console: Driver) -> None:
+    """A change of one among all must not cost more than among a tenth of them, or fit into a frame
+    all the same."""
+    console.page.ask("Performance.enable", timeDomain="threadTicks")
+    few = open_entities(console, "few", CROWD // 10)
+    change_of_few = min(change_one(console, "few", CROWD // 10 + n) for n in range(5))
+    many = open_entities(console, "many", CROWD)
+    change_of_many = min(change_one(console, "many", CROWD + n) for n in range(5))
+    assert change_of_many < max(2 * change_of_few + 0.001, 1 / 60)
+    assert many < few + 1.5
+    assert console.page.evaluate("document.querySelectorAll('.state tbody tr').length") == 500
+    console.says(f"the first 500 are shown, {CROWD - 500:,} are not", "#pane-state .about")
+    console.fill("#pane-state input", f"u{CROWD - 1}")
+    console.page.wait_for("document.querySelectorAll('.state tbody tr').length === 1")
+
+
+def open_entities(console: Driver, name: str, count: int) -> float:
+    """Seconds of work until the state has them all. They come in no order at all."""
+    keys = [n * 7919 % count for n in range(count)]
+    body = json.dumps([change_of(key) for key in keys]).encode()
+    console.api.create(f"entities/{name}", JSON, body)
+    before = cpu_secs(console)
+    console.watch(f"entities/{name}")
+    has_changes(console, count)
+    return cpu_secs(console) - before
+
+
+def change_one(console: Driver, name: str, changes: int) -> float:
+    """Seconds of work for one change more."""
+    before = cpu_secs(console)
+    console.api.append(f"entities/{name}", json.dumps([change_of(1)]).encode(), JSON)
+    has_changes(console, changes + 1)
+    return cpu_secs(console) - before
+
+
+def change_of(key: int) -> dict[str, Any]:
+    value = {"name": f"User {key}", "online": key % 2 == 0}
+    return {
+        "type": "user",
+        "key": f"u{key}",
+        "value": value,
+        "headers": {"operation": "insert"},
+    }
+
+
+def has_changes(console: Driver, number: int) -> None:
+    words = f"after {number:,} changes"
+    console.page.wait_for(
+        f"document.querySelector('#pane-state .about')?.textContent.includes('{words}')"
+    )
 
 
 @pytest.mark.parametrize("text", ["x" * 12_000_000, "\n" * 6_000_000], ids=["plain", "escapes"])

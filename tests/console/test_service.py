@@ -3,7 +3,10 @@
 import asyncio
 import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -481,8 +484,52 @@ def test_the_page_reads_event_streams_however_they_are_cut(
     assert found == expected
 
 
+def test_the_state_stays_in_order_whatever_comes_and_goes(console: Driver) -> None:
+    """Looked at now and then, it has what a map has, sorted: 2 before 10."""
+    dice = Random(1)
+    history: list[dict[str, Any] | None] = []  # None: a look
+    for n in range(2000):
+        change = {
+            "type": dice.choice("ab"),
+            "key": f"{dice.choice(('', 'x', '0'))}{dice.choice(range(30))}",
+        }
+        operation = dice.choice(("insert", "update", "delete"))
+        history.append(change | {"value": n, "headers": {"operation": operation}})
+        if dice.random() < 0.01:
+            history.append({"headers": {"control": "reset"}})
+        if dice.random() < 0.2:
+            history.append(None)
+    looks = console.page.evaluate(
+        f"""import('/console/state.js').then(({{ State }}) => {{
+            const state = new State();
+            const looks = [];
+            for (const message of {json.dumps(history)})
+                if (message) state.apply(JSON.stringify(message));
+                else looks.push(state.rows.map(({{ type, key, value }}) => [type, key, value]));
+            return looks;
+        }})"""
+    )
+    assert looks == list(expected_looks(history))
+
+
+def expected_looks(history: Iterable[dict[str, Any] | None]) -> Iterator[list[list[Any]]]:
+    rows: dict[tuple[str, str], int] = {}
+    for message in history:
+        if message is None:
+            ordered = sorted(
+                rows, key=lambda row: (row[0], "x" in row[1], int(row[1].strip("x")), row[1])
+            )
+            yield [[*row, rows[row]] for row in ordered]
+        elif "control" in message["headers"]:
+            rows.clear()
+        elif message["headers"]["operation"] == "delete":
+            rows.pop((message["type"], message["key"]), None)
+        else:
+            rows[message["type"], message["key"]] = message["value"]
+
+
 def test_the_collapse_factor_counts_each_read_once(console: Driver) -> None:
-    """A long-poll that a hub answered is a read and a delivery; refusals never were the origin's."""
+    """A long-poll that a hub answered is a read and a delivery; refusals are no reads."""
     figures = {
         "reads": {"hub": 90, "hit": 8, "miss": 2, "refused": 7, "error": 1},
         "writes": {"pass": 50},
@@ -491,7 +538,8 @@ def test_the_collapse_factor_counts_each_read_once(console: Driver) -> None:
     }
     factor = console.page.evaluate(
         f"""import('/console/figures.js').then(({{ collapseFactor }}) => [
-            collapseFactor({json.dumps(figures)}), collapseFactor({{ reads: {{}}, upstream: {{}} }}),
+            collapseFactor({json.dumps(figures)}),
+            collapseFactor({{ reads: {{}}, upstream: {{}} }}),
         ])"""
     )
     assert factor == [20, None]

@@ -13,7 +13,7 @@ import { messagesOf, positionOf } from "./messages.js";
 import { remembered } from "./remember.js";
 import { session } from "./session.js";
 import { SnapshotPane, snapshotMessages } from "./snapshots.js";
-import { State, readMessage } from "./state.js";
+import { readMessage } from "./state.js";
 import { StateTable } from "./table.js";
 import { Tabs } from "./tabs.js";
 import { forbidden } from "./words.js";
@@ -143,7 +143,7 @@ export class StreamView {
       onPause: () => (this.follower.isRunning ? this.follower.pause() : this.follower.start()),
       onFork: (offset) => forkStream(this.name, offset),
     });
-    this.table = new StateTable(new State());
+    this.table = new StateTable();
     this.snapshot = new SnapshotPane(this.name);
     this.facts = el("div", { class: "pane padded" });
     this.composer = new Composer(this);
@@ -199,7 +199,7 @@ export class StreamView {
     this.follower?.end();
     this.pane.clear();
     this.pane.beginAt(offset);
-    this.table.state = new State();
+    this.table.begin();
     this.follower = new Follower(this.name, offset, {
       onBatch: (batch) => this.#take(messagesOf(batch, this.isJson)),
       onState: (state) => this.#showState(state),
@@ -227,7 +227,7 @@ export class StreamView {
       const texts = await snapshotMessages(this.name, earliest);
       if (texts.length && this.isState === null) this.#decideState(texts[0]);
       if (!this.isState) return;
-      this.table.state = new State();
+      this.table.begin();
       this.#applyAll(texts, false);
     } catch (error) {
       notify(error.message, "bad");

@@ -3,14 +3,14 @@
 
 import { el } from "./dom.js";
 import { inline } from "./json.js";
+import { State } from "./state.js";
 
 const MAX_ROWS = 500;
 const FLASH_MS = 1600;
-const { compare: order } = new Intl.Collator("en", { numeric: true }); // 2 before 10
 
 export class StateTable {
-  constructor(state) {
-    this.state = state;
+  constructor() {
+    this.state = new State();
     this.drawn = new Map();
     this.changed = new Set();
     this.body = el("tbody");
@@ -35,6 +35,12 @@ export class StateTable {
     this.element = el("div", { class: "pane" }, el("div", { class: "tools" }, this.filter, this.about), scroll);
   }
 
+  /** From nothing. */
+  begin() {
+    this.state = new State();
+    this.#schedule();
+  }
+
   /** These ids changed; `isNews` unless it is only what was there before we came. */
   note(ids, isNews) {
     if (isNews) for (const id of ids) this.changed.add(id);
@@ -51,16 +57,12 @@ export class StateTable {
 
   #wanted() {
     const text = this.filter.value.trim().toLowerCase();
-    const found = [];
-    for (const [id, row] of this.state.rows) {
-      if (!text || row.type.toLowerCase().includes(text) || row.key.toLowerCase().includes(text)) found.push([id, row]);
-    }
-    return found.sort(([, a], [, b]) => order(a.type, b.type) || order(a.key, b.key));
+    return text ? this.state.rows.filter(({ words }) => words.includes(text)) : this.state.rows;
   }
 
   #draw() {
     const found = this.#wanted();
-    const shown = new Map(found.slice(0, MAX_ROWS));
+    const shown = new Map(found.slice(0, MAX_ROWS).map((entity) => [entity.id, entity]));
     for (const [id, row] of this.drawn) {
       if (shown.has(id)) continue;
       row.remove();
@@ -71,10 +73,10 @@ export class StateTable {
       const row = this.drawn.get(id) ?? this.#add(id);
       const follows = before ? before.nextSibling === row : this.body.firstChild === row;
       if (!follows) before ? before.after(row) : this.body.prepend(row);
-      if (row.entity !== entity) this.#show(row, entity);
-      if (this.changed.has(id)) this.#flash(row);
+      if (row.value !== entity.value) this.#show(row, entity);
       before = row;
     }
+    this.#flash([...this.changed].map((id) => this.drawn.get(id)).filter(Boolean));
     this.changed.clear();
     this.#tell(found.length);
   }
@@ -86,25 +88,28 @@ export class StateTable {
   }
 
   #show(row, entity) {
-    row.entity = entity;
+    row.value = entity.value;
     const [type, key, value] = row.cells;
     type.textContent = entity.type;
     key.textContent = entity.key;
     value.replaceChildren(...inline(JSON.stringify(entity.value), 400));
   }
 
-  #flash(row) {
-    row.classList.remove("flash");
-    void row.offsetWidth; // begins the animation anew
-    row.classList.add("flash");
-    clearTimeout(row.timer);
-    row.timer = setTimeout(() => row.classList.remove("flash"), FLASH_MS);
+  #flash(rows) {
+    for (const row of rows) row.classList.remove("flash");
+    void this.body.offsetWidth; // begins the animation anew, of all rows at once
+    for (const row of rows) {
+      row.classList.add("flash");
+      clearTimeout(row.timer);
+      row.timer = setTimeout(() => row.classList.remove("flash"), FLASH_MS);
+    }
   }
 
   #tell(count) {
     const { rows, strangers, changes } = this.state;
-    const words = [`${rows.size.toLocaleString("en")} entities after ${changes.toLocaleString("en")} changes`];
-    if (count > MAX_ROWS) words.push(`the first ${MAX_ROWS} are shown`);
+    const words = [`${rows.length.toLocaleString("en")} entities after ${changes.toLocaleString("en")} changes`];
+    if (count > MAX_ROWS)
+      words.push(`the first ${MAX_ROWS} are shown, ${(count - MAX_ROWS).toLocaleString("en")} are not: filter to find them`);
     if (strangers) words.push(`${strangers.toLocaleString("en")} messages are no State messages`);
     this.about.textContent = `${words.join("; ")}.`;
   }
