@@ -60,6 +60,16 @@ def test_names_that_browsers_would_change_are_refused(console: Driver) -> None:
     console.says("No part of a name can be", "dialog")
 
 
+def test_a_url_may_be_typed_letter_by_letter(console: Driver) -> None:
+    """No script complains on the way to it."""
+    url = f"{console.gateway.url}/v1/stream/by-url"
+    console.page.click("[aria-label='New stream']")
+    for end in range(1, len(url) + 1):
+        console.fill("dialog .field:nth-of-type(1) input", url[:end])
+    console.submit()
+    console.says("by-url", ".stream-head h1")
+
+
 def test_the_token_is_explained_and_never_in_the_address(driver: Driver) -> None:
     driver.open()
     token = driver.token("read:chat/* write:chat/1", ttl=600)
@@ -299,6 +309,36 @@ def test_buckets_and_their_streams_are_listed(console: Driver) -> None:
     console.says("1 stream", ".bucket-page")
     console.page.click(".bucket-page td a")
     console.says("two in agents", ".stream-head h1")
+
+
+def test_only_the_newest_answer_to_typing_is_shown(console: Driver) -> None:
+    """The answer to the first letter comes after that to the second."""
+    for path in ("/ds/typed", "/ds/typed/tide", "/ds/typed/two"):
+        with console.gateway.connect() as connection:
+            headers = {"Authorization": f"Bearer {console.token()}", "Content-Type": JSON}
+            assert connection.request("PUT", path, headers).status == 201
+    console.go("/ds/typed", kind="bucket")
+    console.says("2 streams", ".bucket-page")
+    console.page.evaluate(
+        """(() => {
+            const { fetch } = window;
+            window.fetch = async (path, options) => {
+                const answer = await fetch(path, options);
+                if (!path.endsWith('prefix=t')) return answer;
+                const page = await answer.json();
+                await new Promise((release) => { window.release = release; });
+                window.fetch = fetch;
+                return { ok: true, json: async () => page };
+            };
+        })()"""
+    )
+    console.fill(".bucket-page input", "t")
+    console.page.wait_for("window.release")
+    console.fill(".bucket-page input", "tw")
+    console.says("1 stream", ".bucket-page")
+    console.page.evaluate("new Promise((seen) => { release(); setTimeout(seen); })")
+    assert "1 stream" in console.text(".bucket-page .about")
+    assert "prefix=tw" in console.text(".bucket-page .curl")
 
 
 def test_streams_that_others_use_are_listed(console: Driver) -> None:

@@ -78,6 +78,46 @@ def test_an_expired_token_is_explained_and_the_next_one_goes_on(driver: Driver) 
     assert driver.text("#banner") == ""
 
 
+def test_following_can_be_paused_while_the_token_is_expired(driver: Driver) -> None:
+    driver.expects_refusals = True
+    driver.api.create("rested", JSON, b"[1]")
+    driver.open()
+    driver.use(driver.token(ttl=3))
+    driver.watch("rested")
+    driver.is_now("expired")
+    driver.page.click(".messages .tools .button")
+    driver.is_now("paused")
+    driver.page.click("#banner button")
+    driver.sees("#token-button[data-kind=good]")
+    driver.is_now("paused")
+    driver.page.click(".messages .tools .button")
+    driver.is_now("live")
+
+
+def test_a_token_in_a_cookie_as_well_does_no_harm(driver_of: Callable[..., Driver]) -> None:
+    driver = driver_of(cookie="weir")
+    driver.api.create("sweet", JSON, b"[1]")
+    driver.open()
+    driver.page.evaluate(f"document.cookie = 'weir={driver.token()}'")
+    driver.mint()
+    driver.watch("sweet")
+    driver.append("2")
+    driver.counts(2)
+    driver.page.evaluate("document.cookie = 'weir=; max-age=0'")
+
+
+def test_a_stream_that_was_closed_meanwhile_is_explained(console: Driver) -> None:
+    console.expects_refusals = True
+    console.api.create("shut", JSON, b"[1]")
+    console.watch("shut")
+    console.page.click(".messages .tools .button")
+    console.is_now("paused")
+    console.api("POST", "shut", {"Content-Type": JSON, "Stream-Closed": "true"})
+    console.fill(".composer textarea", "2")
+    console.page.click(".composer .primary")
+    console.says("takes no more messages", ".composer")
+
+
 def test_a_token_that_had_expired_before_is_told_from_a_wrong_one(driver: Driver) -> None:
     driver.expects_refusals = True
     driver.api.create("guarded", JSON)

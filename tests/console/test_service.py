@@ -484,6 +484,14 @@ def test_the_page_reads_event_streams_however_they_are_cut(
     assert found == expected
 
 
+def test_words_are_for_codes_that_there_are(console: Driver) -> None:
+    codes = console.page.evaluate(
+        "import('/console/words.js').then(({ BY_CODE }) => Object.keys(BY_CODE))"
+    )
+    known = reference.codes()
+    assert [code for code in codes if f"| `{code}` |" not in known] == []
+
+
 def test_the_state_stays_in_order_whatever_comes_and_goes(console: Driver) -> None:
     """Looked at now and then, it has what a map has, sorted: 2 before 10."""
     dice = Random(1)

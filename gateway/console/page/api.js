@@ -101,7 +101,8 @@ export const send = async (request, { signal, quiet = false } = {}) => {
       signal,
       headers: { ...headers, ...authorization },
       cache: "no-store",
-      credentials: "same-origin",
+      // A cookie may hold a token as well; two of them are refused.
+      credentials: authorization.Authorization ? "omit" : "same-origin",
     };
     response = await fetch(path, options);
   } catch (error) {

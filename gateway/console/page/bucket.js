@@ -19,6 +19,8 @@ export class BucketView {
     this.bucket = bucketOf(name);
     this.body = el("tbody");
     this.words = el("p", { class: "about", role: "status" });
+    this.curl = curlBlock("");
+    this.asked = 0;
     this.more = button("More", () => this.#load(this.after), { hidden: true });
     this.prefix = el("input", {
       type: "search",
@@ -71,7 +73,7 @@ export class BucketView {
         el("div", { class: "tools" }, this.prefix, this.words),
         el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Streams of ${this.bucket}` }, table),
         this.more,
-        curlBlock(curlOf(requests.list(this.bucket), { withToken: !session.isOpen })),
+        this.curl,
       ),
     );
   }
@@ -83,8 +85,12 @@ export class BucketView {
   close() {}
 
   async #load(after = "") {
+    const prefix = this.prefix.value;
+    const turn = ++this.asked; // an answer that was overtaken is not shown
+    this.curl.show(curlOf(requests.list(this.bucket, after, prefix), { withToken: !session.isOpen }));
     try {
-      const page = await listBucket(this.bucket, after, this.prefix.value);
+      const page = await listBucket(this.bucket, after, prefix);
+      if (turn !== this.asked) return;
       remembered.addBucket(this.bucket);
       if (!after) this.body.replaceChildren();
       this.body.append(...page.streams.map((row) => this.#row(row)));
@@ -95,7 +101,7 @@ export class BucketView {
         ? `${count.toLocaleString("en")} stream${count === 1 ? "" : "s"}${page.has_more ? " so far" : ""}`
         : "No streams.";
     } catch (error) {
-      this.words.textContent = error.message;
+      if (turn === this.asked) this.words.textContent = error.message;
     }
   }
 

@@ -174,7 +174,7 @@ export class Follower {
   async #awaitToken(kind, text, signal) {
     this.#tell(kind, text);
     await changed(session, signal);
-    this.#tell("connecting");
+    if (!signal.aborted) this.#tell("connecting");
   }
 
   #nextWait() {

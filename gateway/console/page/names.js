@@ -24,7 +24,8 @@ export const pathOf = (name) => {
 /** The name in what somebody typed: a name, a path or a whole URL. */
 export const nameOf = (typed) => {
   const text = typed.trim();
-  const path = text.startsWith("/") || /^https?:\/\//.test(text) ? new URL(text, location.origin).pathname : "";
+  const isPlace = text.startsWith("/") || /^https?:\/\//.test(text);
+  const path = isPlace && URL.canParse(text, location.origin) ? new URL(text, location.origin).pathname : "";
   if (path.startsWith(FLAT)) return decode(path.slice(FLAT.length));
   if (path.startsWith(BUCKETS)) return decode(path);
   return text;

@@ -27,9 +27,9 @@ export const forbidden = (scope) => {
     : `${who} does not allow this. It has: ${has}`;
 };
 
-const BY_CODE = {
+export const BY_CODE = {
   "not-the-console": HOW_TO_MINT,
-  "stream-closed": "The stream is closed: it takes no more messages, for good.",
+  closed: "The stream is closed: it takes no more messages, for good.",
   "bucket-not-found": "There is no such bucket. Create it first.",
   "bucket-exists": "The bucket is there already.",
   "bucket-not-empty": "The bucket still has streams. Delete them first.",
