@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ DEV_AUDIENCE = "weir"
 SCOPE_CLAIM = "scope"  # what `auth.scope_claim` is by default
 KEY_FILE = "dev-key.pem"
 JWKS_FILE = "dev-jwks.json"
+DEFAULT_KEY = Path("data", "keys", KEY_FILE)  # of `weir up`
 
 PrivateKey = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 Jwk = dict[str, Any]
@@ -72,6 +74,20 @@ def sign_token(
     claims = {name: value for name, value in named.items() if value} | {scope_claim: scope}
     times = {"iat": int(now), "exp": int(now + ttl_s), "jti": secrets.token_urlsafe(16)}
     return jwt.encode(claims | times, key, algorithm, {"kid": thumbprint(jwk)})
+
+
+def token_command(
+    key: Path, audience: str, issuer: str, scope_claim: str, program: str = "weir"
+) -> str:
+    """The `weir token` that signs what a gateway with these settings takes."""
+    flags = {
+        "--key": (str(key), str(DEFAULT_KEY)),
+        "--aud": (audience, DEV_AUDIENCE),
+        "--iss": (issuer, DEV_ISSUER),
+        "--scope-claim": (scope_claim, SCOPE_CLAIM),
+    }
+    words = (w for flag, (value, usual) in flags.items() if value != usual for w in (flag, value))
+    return shlex.join([program, "token", *words])
 
 
 def make_jwks(key: PrivateKey) -> dict[str, list[Jwk]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.devkeys import DEV_AUDIENCE, DEV_ISSUER, sign_token
+from gateway.devkeys import DEFAULT_KEY, DEV_AUDIENCE, DEV_ISSUER, sign_token
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.load.compare import compare
 from loadtest.load.page import write_report
@@ -27,7 +27,7 @@ from loadtest.load.wires import Target
 from loadtest.tokens import read_tokens
 from weir.exits import RequestFailed
 from weir.state import TOKEN_VARIABLE
-from weir.tokens import ALL_SCOPES, DEFAULT_KEY
+from weir.tokens import ALL_SCOPES
 from wire.settings import SettingsError
 
 HOME, ORIGIN = "http://127.0.0.1:8080", "http://127.0.0.1:4437"

@@ -5,11 +5,10 @@ import re
 import time
 from pathlib import Path
 
-from gateway.devkeys import DEV_AUDIENCE, DEV_ISSUER, KEY_FILE, sign_token
+from gateway.devkeys import DEFAULT_KEY, DEV_AUDIENCE, DEV_ISSUER, sign_token
 from wire.settings import SettingsError
 
 ALL_SCOPES = "read:* write:* create:* delete:*"
-DEFAULT_KEY = Path("data", "keys", KEY_FILE)
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")

@@ -9,7 +9,6 @@ import argparse
 import math
 import os
 import secrets
-import shlex
 import shutil
 import signal
 import sys
@@ -27,9 +26,9 @@ from gateway.devkeys import (
     DEV_ISSUER,
     JWKS_FILE,
     KEY_FILE,
-    SCOPE_CLAIM,
     ensure_dev_key,
     sign_token,
+    token_command,
 )
 from origin.config import OriginConfig
 from origin.config import load_config as load_origin_config
@@ -37,7 +36,7 @@ from weir.exits import run_child
 from weir.serve import base_url
 from weir.serve_gateway import Ports, gateway_lines, gateway_url, serve_gateway
 from weir.serve_origin import origin_flags, origin_line, serve_origin
-from weir.tokens import ALL_SCOPES, DEFAULT_KEY
+from weir.tokens import ALL_SCOPES
 from wire import settings
 from wire.children import Child, ChildFailed, Children, Died, Ready, StopAsked, Work, describe_exit
 from wire.logs import set_up_logging
@@ -279,11 +278,7 @@ def _token_words(plan: Plan, now: float) -> tuple[str, str]:
     seconds = min(TOKEN_SECS, auth.max_lifetime_secs)
     claim = auth.scope_claim
     token = sign_token(key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now, claim)
-    command = f"{_typed_name()} token"
-    if key != DEFAULT_KEY:
-        command += f" --key {shlex.quote(str(key))}"
-    if claim != SCOPE_CLAIM:
-        command += f" --scope-claim {shlex.quote(claim)}"
+    command = token_command(key, auth.audience, auth.issuer, claim, _typed_name())
     about = f" (this token is valid for {seconds / 3600:.3g} hours; `{command}` makes others)"
     return about, f"-H 'Authorization: Bearer {token}' "
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.config import AuthConfig
-from gateway.devkeys import sign_token
+from gateway.devkeys import sign_token, token_command
 from protocol.errors import ProtocolError
 from protocol.media import media_type
 from protocol.names import JSON_TYPE
@@ -53,6 +53,7 @@ class Mint:
         self._key = key
         self._auth = auth
         self.max_secs = min(MAX_TOKEN_SECS, auth.max_lifetime_secs)
+        self.command = token_command(key.path, auth.audience, auth.issuer, auth.scope_claim)
 
     def knows_secret(self, headers: Mapping[str, str]) -> bool:
         given = headers.get(SECRET_HEADER, "")

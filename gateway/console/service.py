@@ -82,11 +82,11 @@ class Console:
 
     def _setup(self, headers: Mapping[str, str], peer: str) -> Reply:
         mint = self._mint if is_local(headers, peer) else None
-        seconds = 0 if mint is None else int(mint.max_secs)
         setup = {
             "auth": self._auth.mode,
             "scope_claim": self._auth.scope_claim,
-            "mint_max_secs": seconds,
+            "mint_max_secs": 0 if mint is None else int(mint.max_secs),
+            "token_command": "" if mint is None else mint.command,
         }
         return json_reply(200, setup)
 

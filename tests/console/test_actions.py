@@ -2,10 +2,14 @@
 
 import json
 import os
+import shlex
 import subprocess
+
+import jwt
 
 from tests.console.driver import JSON, Driver
 from tests.helpers.rawhttp import wait_until
+from tests.helpers.server import run_weir
 
 CHANGE = {"type": "user", "key": "1", "value": {"name": "Ada"}, "headers": {"operation": "insert"}}
 
@@ -68,6 +72,27 @@ def test_a_url_may_be_typed_letter_by_letter(console: Driver) -> None:
         console.fill("dialog .field:nth-of-type(1) input", url[:end])
     console.submit()
     console.says("by-url", ".stream-head h1")
+
+
+def test_minting_shows_the_command_that_does_the_same(driver: Driver) -> None:
+    driver.open()
+    driver.page.click("#token-button")
+    driver.fill("dialog .pair .field:nth-of-type(1) input", "bob")
+    driver.fill("dialog .pair .field:nth-of-type(2) input", "30")
+    driver.page.click("dialog form details summary")
+    shown = driver.text("dialog form .curl")
+    driver.page.click("dialog form .primary")
+    driver.sees("#token-button[data-kind=good]")
+    minted = driver.page.evaluate("sessionStorage.getItem('weir-token')")
+    word, *rest = shlex.split(shown)
+    printed = run_weir(*rest).stdout.strip()
+    assert word == "weir"
+    once, again = (jwt.decode(t, options={"verify_signature": False}) for t in (minted, printed))
+    assert once["exp"] - once["iat"] == again["exp"] - again["iat"] == 1800
+    for claim in ("sub", "scope", "iss", "aud"):
+        assert once[claim] == again[claim]
+    with driver.gateway.client(printed) as client:
+        assert client("HEAD", "none").status == 404
 
 
 def test_the_token_is_explained_and_never_in_the_address(driver: Driver) -> None:

@@ -24,6 +24,7 @@ from tests.helpers.keys import make_key, make_token, write_jwks
 from tests.helpers.rawhttp import Connection, Response, wait_until
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin
 from tests.helpers.server import launch_gateway, serving
+from weir import reference
 
 PAGE = Path(__file__).parents[2] / "gateway/console/page"
 FILES = sorted(path.name for path in PAGE.iterdir())
@@ -205,7 +206,12 @@ def test_without_the_development_key_no_token_is_signed() -> None:
         reply = ask(gateway, "/console/token", "POST", own_page(gateway), WISH)
         assert reply.status == 404
         setup = json.loads(ask(gateway, "/console/setup").body)
-        assert setup == {"auth": "jwt", "scope_claim": "scope", "mint_max_secs": 0}
+        assert setup == {
+            "auth": "jwt",
+            "scope_claim": "scope",
+            "mint_max_secs": 0,
+            "token_command": "",
+        }
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ export const lacking = (needs) =>
     .map(([action, name]) => scopeName(action, name));
 
 /** A command with a button that copies it. */
-export const curlBlock = (text) => {
-  const code = el("pre", { class: "curl", tabindex: "0", role: "group", "aria-label": "curl" }, el("code", {}, text));
+export const curlBlock = (text, label = "curl") => {
+  const code = el("pre", { class: "curl", tabindex: "0", role: "group", "aria-label": label }, el("code", {}, text));
   const block = el(
     "div",
     { class: "curl-block" },

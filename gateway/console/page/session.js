@@ -19,7 +19,7 @@ const readClaims = (token) => {
 };
 
 class Session extends EventTarget {
-  setup = { auth: "jwt", scope_claim: "scope", mint_max_secs: 0 };
+  setup = { auth: "jwt", scope_claim: "scope", mint_max_secs: 0, token_command: "" };
   token = sessionStorage.getItem(KEY) ?? "";
   claims = readClaims(this.token);
   scopes = new Scopes(this.scopeClaim);

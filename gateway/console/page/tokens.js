@@ -1,7 +1,8 @@
 // The token's dialog: what it says, how long it lasts, and where to get another.
 
 import { mintToken } from "./api.js";
-import { show } from "./dialogs.js";
+import { quote } from "./curl.js";
+import { curlBlock, show } from "./dialogs.js";
 import { button, byId, el, factList, field, notify } from "./dom.js";
 import { session, spell } from "./session.js";
 import { HOW_TO_MINT } from "./words.js";
@@ -62,14 +63,21 @@ const mintForm = (done) => {
       fault.textContent = error.message;
     }
   };
+  const command = curlBlock("", "weir token");
+  const look = () => {
+    const flags = `--sub ${quote(sub.value)} --scope ${quote(scope.value)} --ttl ${minutes.value}m`;
+    command.show(`${session.setup.token_command} ${flags}`);
+  };
+  look();
   return el(
     "form",
-    { class: "form", onsubmit: mint },
+    { class: "form", onsubmit: mint, oninput: look },
     el("h3", {}, "Mint a development token"),
     el("div", { class: "pair" }, field("Subject", sub), field("Minutes", minutes)),
     field("Scopes", scope, "action:pattern, separated by spaces; read:chat/* allows to read all below chat/"),
     fault,
     el("div", { class: "actions" }, el("button", { type: "submit", class: "button primary" }, "Mint")),
+    el("details", {}, el("summary", {}, "The same as weir token"), command),
   );
 };
 
