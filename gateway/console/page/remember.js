@@ -1,5 +1,7 @@
 // What the console remembers between visits: names that were opened, never a token or a message.
 
+import { bucketName } from "./names.js";
+
 const RECENT = "weir-recent";
 const BUCKETS = "weir-buckets";
 const MOST = 30;
@@ -15,9 +17,9 @@ const read = (key) => {
 
 const changes = new EventTarget();
 
-const write = (key, names) => {
+const write = (key, names, gone = "") => {
   localStorage.setItem(key, JSON.stringify(names.slice(0, MOST)));
-  changes.dispatchEvent(new Event("change"));
+  changes.dispatchEvent(new CustomEvent("change", { detail: { gone } }));
 };
 
 const front = (key, name) => {
@@ -25,10 +27,11 @@ const front = (key, name) => {
   if (names[0] !== name) write(key, [name, ...names.filter((other) => other !== name)]);
 };
 
-const drop = (key, name) =>
+const drop = (key, item, name) =>
   write(
     key,
-    read(key).filter((other) => other !== name),
+    read(key).filter((other) => other !== item),
+    name,
   );
 
 export const remembered = {
@@ -37,6 +40,6 @@ export const remembered = {
   buckets: () => read(BUCKETS),
   addStream: (name) => front(RECENT, name),
   addBucket: (bucket) => front(BUCKETS, bucket),
-  dropStream: (name) => drop(RECENT, name),
-  dropBucket: (bucket) => drop(BUCKETS, bucket),
+  dropStream: (name) => drop(RECENT, name, name),
+  dropBucket: (bucket) => drop(BUCKETS, bucket, bucketName(bucket)),
 };

@@ -6,7 +6,7 @@ import { createBucket, createStream } from "./actions.js";
 import { requests, send } from "./api.js";
 import { button, byId, el } from "./dom.js";
 import { listBucket } from "./listing.js";
-import { bucketName, bucketOf, linkTo, nameOf } from "./names.js";
+import { bucketName, bucketOf, isBucket, linkTo, nameOf } from "./names.js";
 import { remembered } from "./remember.js";
 import { session } from "./session.js";
 
@@ -107,6 +107,13 @@ const itemOf = (bucket) => {
   return bucketItems.get(bucket);
 };
 
+/** The gateway may name it for a while yet; asking for it would be in vain. */
+const forget = (name) => {
+  const isOf = isBucket(name) ? (other) => bucketOf(other) === bucketOf(name) : (other) => other === name;
+  served = served.filter((other) => !isOf(other));
+  if (isBucket(name)) bucketItems.delete(bucketOf(name));
+};
+
 /** A stream was opened, created or deleted: what is in an open bucket may be another. */
 const reloadOpen = () => {
   for (const item of bucketItems.values()) if (item.open) item.load();
@@ -171,7 +178,8 @@ export const startSidebar = () => {
     again();
     ask();
   });
-  remembered.changes.addEventListener("change", () => {
+  remembered.changes.addEventListener("change", ({ detail }) => {
+    forget(detail.gone);
     again();
     reloadOpen();
   });
