@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+from urllib.parse import quote
 
 import jwt
 
@@ -80,6 +81,7 @@ def test_minting_shows_the_command_that_does_the_same(driver: Driver) -> None:
     driver.fill("dialog .pair .field:nth-of-type(1) input", "bob")
     driver.fill("dialog .pair .field:nth-of-type(2) input", "30")
     driver.page.click("dialog form details summary")
+    driver.says("--ttl 30m", "dialog form .curl")
     shown = driver.text("dialog form .curl")
     driver.page.click("dialog form .primary")
     driver.sees("#token-button[data-kind=good]")
@@ -397,28 +399,102 @@ def test_an_empty_bucket_is_deleted_and_a_full_one_is_not(console: Driver) -> No
 def test_every_action_shows_the_curl_that_does_the_same(console: Driver) -> None:
     """Run by a shell, in the order they were sent, they do it all once more."""
     console.expects_refusals = True
+    name, shown = "it's a $HOME `stream`", []
+
+    def submit() -> None:
+        shown.append(console.text("dialog .curl"))
+        console.submit()
+
     console.page.click("[aria-label='New stream']")
-    console.fill("dialog .field:nth-of-type(1) input", "it's a $HOME `stream`")
-    shown = console.text("dialog .curl")
-    console.submit()
+    console.fill("dialog .field:nth-of-type(1) input", name)
+    submit()
     console.is_now("live")
-    console.append("""{"it's": "$HOME `id` \\"quoted\\" \\u00e9é"}""")
+    console.fill(".composer textarea", """{"it's": "$HOME `id` \\"quoted\\" \\u00e9é"}""")
+    console.page.click(".composer summary")
+    console.says("quoted", ".composer .curl")
+    shown.append(console.text(".composer .curl"))
+    console.page.click(".composer .primary")
     console.counts(1)
-    body = console.api.read("it%27s%20a%20%24HOME%20%60stream%60").body
-    console.act("delete")
-    console.fill("dialog input", "it's a $HOME `stream`")
-    console.submit()
-    sent = [curl for curl in console.curls() if "-X" in curl][2::-1]
-    assert sent[0] == shown
+    body = console.api.read(quote(name)).body
+    console.act("fork")
+    submit()
+    console.says(f"{name}-fork", ".stream-head h1")
+    console.is_now("live")
+    console.act("close")
+    submit()
+    console.is_now("closed")
+    console.page.click("[aria-label='New bucket']")
+    console.fill("dialog input", "curled")
+    submit()
+    console.go("/ds/curled", kind="bucket")
+    console.says("No streams.", ".bucket-page")
+    console.page.click(".bucket-page header .actions button:last-child")
+    submit()
+    for doomed in (f"{name}-fork", name):
+        console.go(doomed)
+        console.says(doomed, ".stream-head h1")
+        console.act("delete")
+        console.fill("dialog input", doomed)
+        submit()
+        console.sees("main .home")
+    sent = [curl for curl in console.curls() if "-X" in curl]
+    assert shown == sent[len(shown) - 1 :: -1]
     assert not any(console.token()[:20] in curl for curl in sent)
-    create, append, delete = (curl.replace("curl ", "curl -sS -m 10 ", 1) for curl in sent)
-    assert shell(console, create).startswith("HTTP/1.1 201")
-    assert shell(console, append).startswith("HTTP/1.1 204")
-    assert console.api.read("it%27s%20a%20%24HOME%20%60stream%60").body == body
-    assert shell(console, delete).startswith("HTTP/1.1 204")
+    statuses = [shell(console, curl).split(" ", 2)[1] for curl in shown[:4]]
+    assert console.api.read(quote(f"{name}-fork")).body == body
+    statuses += [shell(console, curl).split(" ", 2)[1] for curl in shown[4:]]
+    # create, append, fork, close; create and delete a bucket; delete the fork and the stream
+    assert statuses == ["201", "204", "201", "204", "201", "204", "204", "204"]
+
+
+def test_every_view_shows_the_curl_that_reads_the_same(console: Driver) -> None:
+    with console.gateway.connect() as connection:
+        headers = {"Authorization": f"Bearer {console.token()}", "Content-Type": JSON}
+        for path in ("/ds/viewed", "/ds/viewed/one", "/ds/viewed/two"):
+            assert connection.request("PUT", path, headers).status == 201
+    offset = console.api.create("viewed", JSON, b"[1]")
+    console.api("PUT", f"viewed/snapshot/{offset}", {"Content-Type": JSON}, b'["S"]')
+    console.api.append("viewed", b"[2]", JSON)
+    console.api("POST", "viewed", {"Content-Type": JSON, "Stream-Closed": "true"})
+    console.expects_refusals = True  # what the snapshot replaced is 410
+    console.go("viewed")
+    console.is_now("closed")
+    console.page.click("#tab-snapshot")
+    console.says('"S"', "#pane-snapshot pre")
+    console.page.click("#pane-snapshot .tools button:last-child")
+    console.says("Update 1", "#pane-snapshot")
+    console.page.click("#tab-details")
+    console.says("curl -I", "#pane-details .curl")
+    about = console.text("#pane-details .curl")
+    console.go("/ds/viewed", kind="bucket")
+    console.fill(".bucket-page input", "tw")
+    console.says("1 stream", ".bucket-page")
+    listing = console.text(".bucket-page .curl")
+    console.page.evaluate("location.hash = '#/gateway'")
+    console.says("Live readers", ".tiles")
+    console.page.click(".gateway-page summary")
+    console.says("/console/stats", ".gateway-page .curl")
+    figures = console.text(".gateway-page .curl")
+    sent = console.curls()
+    assert about in sent and listing in sent
+    [snapshot] = [curl for curl in sent if "/snapshot/" in curl and offset in curl][:1]
+    [bootstrap] = [curl for curl in sent if "/bootstrap" in curl]
+    [live] = [curl for curl in sent if "live=sse" in curl and offset in curl]
+    for curl, words in (
+        (about, "Stream-Closed: true"),
+        (listing, '"stream_id":"two"'),
+        (figures, '"workers":1'),
+        (snapshot, '["S"]'),
+        (bootstrap, "\n2\n"),
+        (live, "event: data"),
+    ):
+        said = shell(console, curl)
+        assert words.lower() in said.lower(), (curl, said)
+        assert curl == live or said.startswith("HTTP/1.1 200"), said
 
 
 def shell(console: Driver, command: str) -> str:
+    command = command.replace("curl ", "curl -sS -m 10 ", 1)
     environment = {"PATH": os.environ["PATH"], "TOKEN": console.token()}
     done = subprocess.run(
         ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=20

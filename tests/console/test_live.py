@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 import pytest
@@ -16,7 +15,11 @@ FRAMES = 12
 
 
 def test_an_append_is_seen_within_200_ms(console: Driver) -> None:
-    """From the moment the request is sent until its row is in the page, both in the browser."""
+    """From the moment the request is sent until its row is in the page, both in the browser.
+
+    Two of fifteen may take longer: other tests run at the same time, and a process that waits for
+    its turn on a core is not the console's doing.
+    """
     console.api.create("quick", JSON)
     console.watch("quick")
     measured = [
@@ -40,7 +43,7 @@ def test_an_append_is_seen_within_200_ms(console: Driver) -> None:
         )
         for n in range(15)
     ]
-    assert median(measured) < 200, measured
+    assert sorted(measured)[-3] < 200, measured
 
 
 def test_following_goes_on_after_the_gateway_was_restarted(console: Driver) -> None:
