@@ -15,7 +15,7 @@ ARGS ?=
 # Names the slowest at the end; ARGS="-n 0" runs all in one process, one after another.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --durations=15
 
-.PHONY: help setup run test test-spark check conformance analytics-check demo-report bench soak verify mitmproxy inspect docs lock clean
+.PHONY: help setup run test test-spark check conformance analytics-check demo-report bench soak verify mitmproxy inspect docs pictures lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -45,6 +45,9 @@ docs: setup  ## Write the reference, the pictures of the architecture and the ch
 	$(BIN)/python -m weir.reference
 	$(BIN)/python -m weir.pictures
 	$(BIN)/python -m tests.conformance.chapters
+
+pictures: setup  ## Draw the console as docs/images/console.png (needs Chromium)
+	$(BIN)/python -m tests.console.picture $(ARGS)
 
 conformance: setup  ## Run the official conformance suite in each storage mode and through the gateway
 	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)

@@ -12,19 +12,17 @@ from typing import Any
 
 import pytest
 
-from gateway.console.minting import MintKey
-from gateway.devkeys import ensure_dev_key
-from tests.console.driver import Driver
+from tests.console.driver import Driver, make_gateway
 from tests.helpers.chromium import Chromium
-from tests.helpers.gateway import LocalGateway, make_gateway_config
+from tests.helpers.gateway import LocalGateway
 from tests.helpers.origin import MIB, LocalOrigin, make_config
 
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrigin]:
     folder = tmp_path_factory.mktemp("console-origin")
-    large = {"limits": {"max_body_bytes": 16 * MIB}, "storage": {"journal_bytes": 32 * MIB}}
-    origin = LocalOrigin(make_config(folder, **large))
+    limits, storage = {"max_body_bytes": 16 * MIB}, {"journal_bytes": 32 * MIB}
+    origin = LocalOrigin(make_config(folder, limits=limits, storage=storage))
     origin.start()
     yield origin
     origin.stop()
@@ -55,14 +53,6 @@ def driver_of(
             return driver
 
         yield make
-
-
-def make_gateway(origin: LocalOrigin, folder: Path, **auth: Any) -> LocalGateway:
-    key, jwks = ensure_dev_key(folder)
-    auth = {"jwks": str(jwks)} | auth
-    url = f"http://127.0.0.1:{origin.port}"
-    config = make_gateway_config(url, gateway={"drain_secs": 1.0}, auth=auth)
-    return LocalGateway(config, mint_key=MintKey(key, "secret-of_1-run"))
 
 
 @pytest.fixture(scope="session")

@@ -5,16 +5,27 @@
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from gateway.console.minting import MintKey
-from gateway.devkeys import sign_token
+from gateway.devkeys import ensure_dev_key, sign_token
 from tests.helpers.chromium import CONTROL, Chromium, Page
-from tests.helpers.gateway import LocalGateway, TokenClient
+from tests.helpers.gateway import LocalGateway, TokenClient, make_gateway_config
 from tests.helpers.keys import ALL_SCOPES, AUDIENCE, ISSUER
+from tests.helpers.origin import LocalOrigin
 
 JSON = "application/json"
+
+
+def make_gateway(origin: LocalOrigin, folder: Path, **auth: Any) -> LocalGateway:
+    """With a development key in the folder, and these settings of `[auth]`."""
+    key, jwks = ensure_dev_key(folder)
+    auth = {"jwks": str(jwks)} | auth
+    url = f"http://127.0.0.1:{origin.port}"
+    config = make_gateway_config(url, gateway={"drain_secs": 1.0}, auth=auth)
+    return LocalGateway(config, mint_key=MintKey(key, "secret-of_1-run"))
 
 
 class Driver:

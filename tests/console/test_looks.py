@@ -11,6 +11,7 @@ import pytest
 from tests.clients.conftest import FOLDER, node  # noqa: F401
 from tests.conformance.runner import Node
 from tests.console.driver import JSON, Driver
+from tests.console.picture import draw
 from tests.helpers.chromium import SHIFT
 
 AXE = Path("node_modules/axe-core/axe.min.js")
@@ -209,6 +210,13 @@ def test_nothing_is_wider_than_a_phone(driver: Driver, streams: None) -> None:
             wide[name] = widths
         driver.reset()
     assert wide == {}
+
+
+def test_the_picture_of_the_guide_can_be_drawn(tmp_path: Path) -> None:
+    """With what a reader is to see: changes that are lit among what was there."""
+    drawn = tmp_path / "console.png"
+    draw(drawn)
+    assert drawn.read_bytes().startswith(b"\x89PNG")
 
 
 def test_everything_can_be_done_by_keyboard(driver: Driver) -> None:

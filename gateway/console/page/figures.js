@@ -51,9 +51,9 @@ export const between = (before, now, seconds) => {
 /** Since the start: how many requests of readers came to one read at the origin. What hubs sent is
     not added: an answered long-poll is a read already. */
 export const collapseFactor = ({ reads, upstream }) => {
-  const { refused = 0, error = 0 } = reads;
-  const { read = 0, live = 0 } = upstream;
-  return read + live ? (total(reads) - refused - error) / (read + live) : null;
+  const asked = total(reads) - (reads.refused ?? 0) - (reads.error ?? 0);
+  const passed = (upstream.read ?? 0) + (upstream.live ?? 0);
+  return asked && passed ? asked / passed : null;
 };
 
 export const readShare = (now, ...verdicts) => {

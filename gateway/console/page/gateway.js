@@ -149,7 +149,7 @@ export class GatewayView {
       [
         "Collapse factor",
         factor === null ? "–" : `${factor >= 100 ? amount(factor) : factor.toFixed(1)} : 1`,
-        "reads to reads at the origin",
+        "reads per origin read",
       ],
     ];
     if (!this.tiles.childElementCount)

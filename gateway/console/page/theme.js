@@ -1,6 +1,6 @@
 // Light, dark, or as the system has it. The choice is kept in this browser.
 
-import { byId } from "./dom.js";
+import { byId, el } from "./dom.js";
 
 const KEY = "weir-theme";
 const NEXT = { "": "light", light: "dark", dark: "" };
@@ -11,7 +11,7 @@ export const startTheme = () => {
   const show = (theme) => {
     if (theme) document.documentElement.dataset.theme = theme;
     else delete document.documentElement.dataset.theme;
-    control.textContent = NAMES[theme];
+    control.replaceChildren(el("span", { class: "wide" }, NAMES[theme]));
     control.setAttribute("aria-label", `Colours: ${NAMES[theme]}`);
   };
   const kept = () => (localStorage.getItem(KEY) in NEXT ? localStorage.getItem(KEY) : "");
