@@ -2,28 +2,36 @@
 
 A stream that only one side knows stays, with null on the other; what has nothing to be divided by
 is null. Hot streams with little state have most `reads_per_entity`, large state that nobody reads
-has most `unread_entities`.
+has most `unread_entities`. Growth and changed entities are those of the days that the log has, so
+that they and the traffic are of the same time; a stream without any times has neither.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 _TRAFFIC = ("requests", "reads", "writes", "bytes_sent", "bytes_received", "bytes_saved")
-_STATE = ("entities", "value_bytes", "inserts", "updates", "deletes", "changes", "growth")
+_STATE = ("entities", "value_bytes", "inserts", "updates", "deletes", "changes")
 
 
-def traffic_and_state(usage: DataFrame, counts: DataFrame) -> DataFrame:
-    """From who used which stream on which day, and entities per type."""
+def traffic_and_state(
+    usage: DataFrame, counts: DataFrame, churn: DataFrame, changed: DataFrame
+) -> DataFrame:
+    """From who used which stream on which day; entities per type, how their number moved by day,
+    and which ones were changed by day."""
+    days = F.broadcast(usage.select("date").distinct())
+    state = _state(
+        counts, churn.join(days, "date", "left_semi"), changed.join(days, "date", "left_semi")
+    )
     reads, entities = F.coalesce("reads", F.lit(0)), F.coalesce("entities", F.lit(0))
     return (
         _traffic(usage)
-        .join(_state(counts), "stream", "full")
+        .join(state, "stream", "full")
         .withColumns(
             {
                 "reads_per_entity": _ratio("reads", "entities"),
                 "readers_per_entity": _ratio("readers", "entities"),
                 "bytes_sent_per_entity": _ratio("bytes_sent", "entities"),
-                "bytes_sent_per_change": _ratio("bytes_sent", "changes"),
+                "bytes_sent_per_changed_entity": _ratio("bytes_sent", "changed_entities"),
                 "unread_entities": F.when(reads == 0, entities).otherwise(0),
             }
         )
@@ -50,11 +58,25 @@ def _traffic(usage: DataFrame) -> DataFrame:
     )
 
 
-def _state(counts: DataFrame) -> DataFrame:
-    return counts.groupBy("stream").agg(
+def _state(counts: DataFrame, churn: DataFrame, changed: DataFrame) -> DataFrame:
+    whole = counts.groupBy("stream").agg(
         F.count_if(F.col("entities") > 0).alias("types"),
         *(F.sum(name).alias(name) for name in _STATE),
         F.max("last_date").alias("last_change_date"),
+    )
+    grown = churn.groupBy("stream").agg(F.sum("growth").alias("growth"))
+    entities = changed.select("stream", "type", "key").distinct()
+    touched = entities.groupBy("stream").agg(F.count(F.lit(1)).alias("changed_entities"))
+    has_times = F.col("last_change_date").isNotNull()
+    return (
+        whole.join(grown, "stream", "left")
+        .join(touched, "stream", "left")
+        .withColumns(
+            {
+                name: F.when(has_times, F.coalesce(name, F.lit(0).cast("bigint")))
+                for name in ("growth", "changed_entities")
+            }
+        )
     )
 
 

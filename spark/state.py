@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from protocol.offsets import START
 from protocol.state import DELETE, INSERT, RESET, UPDATE
-from spark.messages import SNAPSHOT
+from spark.messages import MESSAGE, SNAPSHOT
 
 CURRENT = (
     "stream string, type string, key string, value string, offset string, position int, "
@@ -25,6 +25,7 @@ MOVES = (
     "stream string, type string, minute timestamp, inserts bigint, updates bigint, deletes bigint, "
     "growth bigint"
 )
+CHANGED = "stream string, type string, key string, date date"
 KNOWN = "stream string, last_time timestamp, is_over boolean"
 
 _ENTITY = ("stream", "type", "key")
@@ -99,6 +100,13 @@ def add_moves(before: DataFrame, new: DataFrame, *keys: str) -> DataFrame:
     both = before.select(*keys, *_COUNTS).unionByName(new.select(*keys, *_COUNTS))
     sums = both.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in _COUNTS))
     return sums.where(_HAS_MOVED)
+
+
+def changed(judged: DataFrame) -> DataFrame:
+    """Entities by the days on which messages with a time changed them. Kept one by one: days can
+    be put together without counting an entity twice."""
+    told = _changes(judged).where((F.col("kind") == MESSAGE) & F.col("time").isNotNull())
+    return told.select(*_ENTITY, F.col("time").cast("date").alias("date")).distinct()
 
 
 def counts(current: DataFrame, churn: DataFrame) -> DataFrame:

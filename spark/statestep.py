@@ -98,7 +98,10 @@ def update_state(session: SparkSession, tables: Tables, origin: Origin, usage: D
         if not is_same:
             _apply(session, tables, change, origin, found)
         counts = _latest(session, tables, change, "state_counts", _schema_of_counts(session))
-        change.replace_all("traffic_and_state", traffic_and_state(usage, counts))
+        churn = _latest(session, tables, change, "state_churn", CHURN)
+        changed = _latest(session, tables, change, "state_changed", state.CHANGED)
+        both = traffic_and_state(usage, counts, churn, changed)
+        change.replace_all("traffic_and_state", both)
     tables.commit(change, replace(tables.state, is_joined=True))
     statuses = [stream.status for stream in found]
     parts = [f"{statuses.count(each)} {each}" for each in (NOT_JSON, GONE, REFUSED)]
@@ -211,6 +214,9 @@ def _apply(
     change.replace_all("state_churn", state.add_moves(churn, dated, "stream", "type", "date"))
     minutes = tables.read(session, "state_by_minute", BY_MINUTE)
     change.replace_all("state_by_minute", state.add_moves(minutes, moved, "type", "minute"))
+    changed = tables.read(session, "state_changed", state.CHANGED)
+    all_changed = changed.unionByName(state.changed(judged)).distinct()
+    change.replace_all("state_changed", all_changed, is_small=False)
     current = change.read(session, "state", state.CURRENT)
     counts = state.counts(current, change.read(session, "state_churn", CHURN))
     change.replace_all("state_counts", counts)
@@ -320,7 +326,7 @@ def _keep(session: SparkSession, change: Change, name: str, rows: DataFrame) -> 
 
 
 def _latest(
-    session: SparkSession, tables: Tables, change: Change, table: str, schema: StructType
+    session: SparkSession, tables: Tables, change: Change, table: str, schema: StructType | str
 ) -> DataFrame:
     if (change.folder / table).exists():
         return change.read(session, table, schema)

@@ -278,9 +278,12 @@ class Summary:
         table = self._stored("traffic_and_state")
         if table is None:
             return []
-        numbers = ("requests", "reads", "readers", "bytes_sent", "entities", "changes", "growth")
+        numbers = ("requests", "reads", "readers", "bytes_sent", "entities", "changes")
         whole = table.select(
-            "stream", *(F.coalesce(name, F.lit(0)).alias(name) for name in numbers)
+            "stream",
+            *(F.coalesce(name, F.lit(0)).alias(name) for name in numbers),
+            F.col("changed_entities").alias("changed"),
+            "growth",
         )
         orders = (whole, "reads"), (whole, "entities"), (whole.where("reads = 0"), "entities")
         largest = [rows.orderBy(F.desc(order), "stream").limit(LARGEST) for rows, order in orders]

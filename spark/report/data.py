@@ -175,7 +175,9 @@ class Pair:
     bytes_sent: int
     entities: int
     changes: int  # inserts, updates and deletes
-    growth: int  # entities now, less those at the beginning of the time that is looked at
+    # On the days of the log; None if the stream's messages have no times.
+    changed: int | None  # entities
+    growth: int | None  # of the number of entities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,13 +194,18 @@ def _pair_table(data: ReportData) -> Markup:
         numbers("Reads", [p.reads for p in pairs], count, bars=True),
         numbers("Readers", [p.readers for p in pairs], count),
         numbers("Entities", [p.entities for p in pairs], count, bars=True),
-        numbers("Growth", [p.growth for p in pairs], _signed),
-        numbers("Changes", [p.changes for p in pairs], count),
+        numbers("Growth", [_or_nan(p.growth) for p in pairs], _signed),
+        numbers("Changed", [_or_nan(p.changed) for p in pairs], count),
         numbers("Bytes sent", [p.bytes_sent for p in pairs], size),
         numbers("Readers per entity", [ratio(p.readers, p.entities) for p in pairs], count),
-        numbers("Bytes per change", [ratio(p.bytes_sent, p.changes) for p in pairs], size),
+        numbers(
+            "Bytes per changed", [ratio(p.bytes_sent, _or_nan(p.changed)) for p in pairs], size
+        ),
     ]
-    note = f"{exact(len(pairs))} of {exact(max(data.paired, len(pairs)))} streams."
+    note = (
+        f"{exact(len(pairs))} of {exact(max(data.paired, len(pairs)))} streams. Growth and changed"
+        " entities are those of the log's days, by the times in the messages."
+    )
     return data_table("Streams, both sides", note, columns, find="Find a stream")
 
 
@@ -213,7 +218,7 @@ def _held(pair: Pair) -> str:
 
 
 def _changed(pair: Pair) -> str:
-    return f"{plural(pair.changes, 'change')}, growth {_signed(pair.growth)}"
+    return f"{plural(pair.changes, 'change')}, growth {_signed(_or_nan(pair.growth))}"
 
 
 def _with_none(values: Iterable[int]) -> Scale:
@@ -224,6 +229,10 @@ def _with_none(values: Iterable[int]) -> Scale:
 
 def _or_none(value: float) -> str:
     return count(value) if value >= 1 else "0"
+
+
+def _or_nan(value: int | None) -> float:
+    return math.nan if value is None else value
 
 
 def _signed(value: float) -> str:

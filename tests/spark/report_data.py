@@ -278,7 +278,7 @@ def extremes() -> ReportData:
             replace(day.streams[0], requests=many, reads=0, hits=0, latency=huge),
             replace(day.streams[1], requests=1, bytes_sent=0, latency=None),
         ],
-        pairs=[replace(day.pairs[0], entities=0, reads=many, changes=0, growth=-many)],
+        pairs=[replace(day.pairs[0], entities=0, reads=many, changes=0, changed=0, growth=-many)],
     )
 
 
@@ -490,6 +490,7 @@ def _pair(chance: Random, stream: StreamTraffic) -> Pair:
         bytes_sent=stream.bytes_sent,
         entities=entities,
         changes=int(entities * chance.uniform(1, 8)),
+        changed=int(entities * chance.uniform(0, 1)),
         growth=int(entities * chance.uniform(-0.2, 0.5)),
     )
 
@@ -504,6 +505,7 @@ def _unread(chance: Random) -> list[Pair]:
             bytes_sent=0,
             entities=int(50_000 / (number + 1)),
             changes=int(60_000 / (number + 1)),
+            changed=0,
             growth=0,
         )
         for number in range(14)
