@@ -1,10 +1,50 @@
-"""Requests by DuckDB from whatever lines a folder holds; `loadtest.duck` has the aggregates."""
+"""Requests by DuckDB from whatever lines a folder holds. `loadtest.duck` has their aggregates,
+`duckstate` those of state, and here are those about the log itself."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from loadtest.duck import MICROSECONDS, TIMES, connect
-from protocol.accesslog import parse_file_name
+from protocol.accesslog import HOUR_MS, parse_file_name
+from tests.spark.duckstate import load_messages
+
+# Of the tables with single rows. What a worker wrote is told from the lines themselves: a process
+# begins with its first number, and none of its requests began before that one.
+LOG_QUERIES = {
+    "quarantine_reasons": """
+        SELECT reason, count(*) AS lines, count(DISTINCT file) AS files
+        FROM quarantine GROUP BY ALL""",
+    "log_runs": f"""
+        SELECT date, gateway, worker, hour, stretch, max(begins) AS starts,
+            min(seq) AS first_seq, max(seq) AS last_seq, count(*) AS lines
+        FROM (SELECT *, sum(begins) OVER file AS stretch
+            FROM (SELECT *, coalesce(seq <= lag(seq) OVER file, seq = 1)::INT AS begins
+                FROM (SELECT *, time_ms // {HOUR_MS} AS hour FROM requests)
+                WINDOW file AS (PARTITION BY gateway, worker, hour ORDER BY position, seq))
+            WINDOW file AS (PARTITION BY gateway, worker, hour ORDER BY position, seq))
+        GROUP BY ALL""",
+    "log_quality": r"""
+        SELECT gateway, worker, coalesce(files, 0) AS files, coalesce(lines, 0) AS lines,
+            coalesce(duplicates, 0) AS duplicates, coalesce(quarantined, 0) AS quarantined,
+            coalesce(requests, 0) AS requests, coalesce(starts, 0) AS starts,
+            coalesce(missing, 0) AS missing
+        FROM (SELECT gateway, worker, sum(lines) AS requests, count(*) AS starts,
+                sum(last - first + 1 - lines) AS missing
+            FROM (SELECT gateway, worker, process, count(*) AS lines, min(seq) AS first,
+                    max(seq) AS last
+                FROM (SELECT *, count(*) FILTER (seq = 1) OVER (
+                    PARTITION BY gateway, worker ORDER BY time_ms) AS process FROM r)
+                GROUP BY ALL)
+            GROUP BY ALL)
+        FULL JOIN (SELECT regexp_extract(file, name, 1) AS gateway,
+                try_cast(regexp_extract(file, name, 2) AS BIGINT) AS worker,
+                count(DISTINCT file) AS files, sum(lines) AS lines,
+                sum(duplicates) AS duplicates, sum(quarantined) AS quarantined
+            FROM log_files, (SELECT 'access-(.+)-([0-9]+)-[0-9]{8}T[0-9]{2}[.]jsonl' AS name)
+            GROUP BY ALL)
+        USING (gateway, worker)""",
+}
 
 
 class Duck:
@@ -23,6 +63,13 @@ class Duck:
         self._db.execute(f"""CREATE TABLE r AS
             SELECT *, {TIMES}, {MICROSECONDS}
             FROM (SELECT {", ".join(map(_column, _FIELDS))} FROM lines WHERE {_GOOD})""")
+
+    def look_at(self, tables: Path, streams: Mapping[str, Sequence[str]]) -> None:
+        """What else is asked: tables with single rows, and the messages of streams."""
+        for table in ("requests", "quarantine", "log_files"):
+            files = f"'{tables / table}/*/*.parquet', hive_partitioning = true"
+            self._db.execute(f"CREATE TABLE {table} AS SELECT * FROM read_parquet({files})")
+        load_messages(self._db, streams, tables / "state")
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         found = self._db.execute(query)

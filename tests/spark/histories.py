@@ -11,7 +11,10 @@ from protocol.state import Materialised, StateError, parse_message
 from protocol.state import snapshot_messages as encode_snapshot
 
 KEYS = ("1", "a b", "ü", "😀", "\x00", "null", "{}", '"', "\\", "1 ")
-TIMES = ("2026-11-16T12:00:%02dZ", "2026-11-17T00:30:%02d+01:00", "1500-01-01T00:00:%02dZ")
+TIMES = (
+    *("2026-06-02T01:10:%02dZ", "2026-11-16T12:00:%02dZ", "2026-11-17T00:30:%02d+01:00"),
+    "1500-01-01T00:00:%02dZ",
+)
 VALUES: tuple[Any, ...] = (None, 1.50, "x", {"n": 1e-7}, [], "")
 WRONG = '{"type":"t","headers":{"operation":"insert"},"value":1}'
 

@@ -18,10 +18,19 @@ from spark.progress import Progress
 from spark.run import FROM_REQUESTS, FROM_TABLES, Options, run, schema_of
 from spark.summary import Summary
 from spark.tables import Tables
-from tests.spark.duck import Duck
+from tests.helpers.origin import LocalOrigin, make_config
+from tests.spark import duckstate
+from tests.spark.duck import LOG_QUERIES, Duck
+from tests.spark.histories import message
 from tests.spark.logs import HOURS, START_MS, WORKERS, Truth, record, write_logs
+from tests.spark.writer import Writer
 
 LINES = int(os.environ.get("WEIR_LOG_LINES", "30000"))
+
+MESSAGES = 300  # for each stream
+TIMED = ("s0", "s1", "s2")  # the hottest of the log
+TIMELESS = "unread"  # of which the log knows nothing
+ALL_QUERIES = QUERIES | LOG_QUERIES | duckstate.QUERIES
 
 pytestmark = pytest.mark.timeout(LINES // 100 + 600)
 
@@ -50,9 +59,28 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("run")
     truth = write_logs(folder / "logs", LINES)
     made = Made(folder / "logs", folder / "out", truth, Duck(folder / "logs"), spark)
+    origin = LocalOrigin(make_config(folder / "data"))
+    origin.start()
+    streams = write_streams(Writer(origin.port))
+    url = f"http://127.0.0.1:{origin.port}"
     # Several batches, so that copies are found across them.
-    made.run(batch_bytes=LINES * 150)
+    made.run(batch_bytes=LINES * 150, origin=url, streams=(TIMELESS,))
+    origin.stop()
+    made.duck.look_at((made.out / "tables").resolve(), streams)
     yield made
+
+
+def write_streams(writer: Writer) -> dict[str, list[str]]:
+    """Messages of each, and one stream that has none."""
+    chance = random.Random(3)
+    streams = {
+        name: [message(chance, resets=0.01) for _ in range(MESSAGES)] for name in (*TIMED, TIMELESS)
+    }
+    streams[TIMELESS] = [text.replace('"timestamp"', '"at"') for text in streams[TIMELESS]]
+    for name, texts in streams.items():
+        writer.lay(name, f"[{','.join(texts)}]")
+    writer.lay("s3", "no JSON", kind="text/plain")
+    return streams
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -66,12 +94,18 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) or hasattr(value, "as_tuple") else value
 
 
-@pytest.mark.parametrize("table", sorted({*FROM_REQUESTS, *FROM_TABLES} - {"log_runs"}))
+@pytest.mark.parametrize("table", sorted(ALL_QUERIES))
 def test_a_table_is_equal_to_what_duckdb_computes(made: Made, table: str) -> None:
-    expected = made.duck.rows(QUERIES[table])
+    expected = made.duck.rows(ALL_QUERIES[table])
     found = made.rows(table)
     assert sorted(found[0]) == sorted(expected[0])
     assert in_order(found) == in_order(expected)
+
+
+def test_every_table_is_compared_but_those_of_single_rows(made: Made) -> None:
+    tables = {path.name for path in (made.out / "tables").iterdir() if path.is_dir()}
+    single = {"requests", "quarantine", "log_files", "state", "state_quarantine", "state_streams"}
+    assert tables - single == set(ALL_QUERIES)
 
 
 def test_every_request_is_there_once(made: Made) -> None:
