@@ -88,8 +88,8 @@ QUERIES = {
     "latency_by_mode": percentiles("date, mode"),
     "sse_sessions": """
         SELECT date, request_id, gateway, worker, stream, subject, time AS started,
-            us AS duration_us, bytes_sent, status, verdict, ended
-        FROM r WHERE mode = 'sse'""",
+            us AS duration_us, bytes_sent, verdict, ended
+        FROM r WHERE mode = 'sse' AND status = 200""",
     "errors": f"""
         SELECT date, status, error, mode, count(*) AS requests,
             count(*) FILTER (status IN (401, 403)) AS token_failures,

@@ -126,7 +126,8 @@ def latency_by_mode(bins: DataFrame) -> DataFrame:
 
 
 def sse_sessions(requests: DataFrame) -> DataFrame:
-    return requests.where("mode = 'sse'").select(
+    """Those that were opened; what was refused is among the errors."""
+    return requests.where("mode = 'sse' and status = 200").select(
         "date",
         "request_id",
         "gateway",
@@ -136,7 +137,6 @@ def sse_sessions(requests: DataFrame) -> DataFrame:
         F.col("time").alias("started"),
         _us("duration_ms").alias("duration_us"),
         "bytes_sent",
-        "status",
         "verdict",
         "ended",
     )
