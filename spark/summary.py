@@ -39,7 +39,7 @@ LARGEST = 100  # streams, subjects and pairs that are shown
 WAITING = ("long-poll", "sse")
 TRAFFIC_MOMENTS = ("requests_saved", "bytes_sent", "bytes_saved", "errors", "token_failures")
 TRAFFIC_TOTALS = (*TRAFFIC_MOMENTS, "requests", "bytes_received")
-TRAFFIC = (*TRAFFIC_TOTALS, "upstream_requests")
+TRAFFIC = (*TRAFFIC_TOTALS, "upstream_requests", "collapsed")
 
 Bins = Mapping[int, int]  # requests by microseconds
 
@@ -358,6 +358,7 @@ def _totals(seen: Row, slots: list[Row], bins: Mapping[Any, Bins], workers: list
         all_bins.update(some)
     return Totals(
         **_added(slots, *TRAFFIC_TOTALS),
+        **_answers(slots),
         verdicts=_verdicts(slots),
         origin_requests=sum(row["upstream_requests"] for row in slots),
         origin_reads=_origin_reads(slots),
@@ -378,6 +379,7 @@ def _moments(slots: list[Row], bins: Mapping[Any, Bins]) -> list[Moment]:
     return [
         Moment(
             **_added(rows, *TRAFFIC_MOMENTS),
+            **_answers(rows),
             at_ms=at_ms,
             verdicts=_verdicts(rows),
             origin_reads=_origin_reads(rows),
@@ -389,6 +391,15 @@ def _moments(slots: list[Row], bins: Mapping[Any, Bins]) -> list[Moment]:
 
 def _added(rows: list[Row], *names: str) -> dict[str, Any]:
     return {name: sum(row[name] for row in rows) for name in names}
+
+
+def _answers(rows: list[Row]) -> dict[str, int]:
+    """Parts of the reads, as `spark.traffic` has them."""
+    alone = Counter[str]()
+    for row in rows:
+        alone[row["verdict"]] += row["requests"] - row["collapsed"]
+    collapsed = sum(row["collapsed"] for row in rows)
+    return {"hits": alone["hit"] + alone["stale"], "hub": alone["hub"], "collapsed": collapsed}
 
 
 def _verdicts(rows: list[Row]) -> dict[str, int]:

@@ -5,6 +5,8 @@ What the counts mean:
 - a *read* was answered from stored bytes or might have been: verdict hit, stale, revalidated, miss
   or hub. Each read counts in one column: `collapsed` if it waited for somebody else's fetch, else
   by its verdict.
+- the *hit ratio* is the share of reads in `hits` and `stale`. What a hub answered and what was
+  collapsed have ratios of their own.
 - a *saved* request is a read for which no origin request was made. What a hub asks is in the line
   of one of its readers, so the others are saved and he is not.
 - an *error* is one of the servers: status 500 and above, or verdict error. A *failure* is any

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pages.times import MINUTE_MS, STEPS_MS
 
 # Reads are requests that stored bytes could have answered; writes and the like are passed on.
-ANSWERED_VERDICTS = ("hit", "stale", "hub")
-READ_VERDICTS = (*ANSWERED_VERDICTS, "revalidated", "miss")
+READ_VERDICTS = ("hit", "stale", "hub", "revalidated", "miss")
 
 # Borders between the bars of the histogram of SSE sessions; the last bar is open.
 SESSION_BORDERS_MS = (1_000, 5_000, 15_000, 30_000, 45_000, 60_000, 90_000, 300_000, 3_600_000)
@@ -34,6 +33,9 @@ class Totals:
 
     requests: int  # log lines that are left after duplicates and quarantine
     verdicts: Mapping[str, int]  # requests by verdict
+    hits: int  # these three are parts of the reads that do not overlap, as in StreamTraffic
+    hub: int
+    collapsed: int
     origin_requests: int  # sum of `upstream_requests`
     origin_reads: int  # of it, for reads
     requests_saved: int  # reads that caused no origin request
@@ -57,6 +59,9 @@ class Moment:
 
     at_ms: int  # its beginning, a multiple of the step
     verdicts: Mapping[str, int]
+    hits: int  # as in the totals
+    hub: int
+    collapsed: int
     origin_reads: int
     requests_saved: int
     bytes_sent: int

@@ -22,7 +22,7 @@ from pages.marks import sparkline
 from pages.markup import Child, Markup, name_of, tag, visible
 from spark.report.data import ReportData
 from spark.report.state import unread_pairs
-from spark.report.traffic import answered_of, hit_ratio, over_time, reads_of
+from spark.report.traffic import over_time, part_of_reads, reads_of
 
 MANY_ERRORS = 0.01
 MUCH = 0.5  # of everything, by one stream
@@ -114,7 +114,8 @@ def _sentence(data: ReportData) -> Child:
         return [tag("em", plural(reads, "read")), ", and the origin was never asked"]
     factor = ratio(reads, totals.origin_reads)
     if factor < 1:
-        return [tag("em", share(hit_ratio(totals.verdicts))), " of all reads spared the origin"]
+        saved = share(ratio(totals.requests_saved, reads))
+        return [tag("em", saved), " of all reads spared the origin"]
     return ["For each read that reached the origin, clients made ", tag("em", _spoken(factor))]
 
 
@@ -136,7 +137,7 @@ def _main_tiles(data: ReportData) -> list[Markup]:
     if data.moments:
         runs = [
             over_time(data, lambda m: sum(m.verdicts.values()), 0),
-            over_time(data, lambda m: hit_ratio(m.verdicts)),
+            over_time(data, part_of_reads("hits")),
             over_time(data, lambda m: m.requests_saved, 0),
             over_time(data, lambda m: m.latency.p99_ms if m.latency else math.nan),
         ]
@@ -145,8 +146,9 @@ def _main_tiles(data: ReportData) -> list[Markup]:
         tile("Requests", count(totals.requests), f"{plural(reads, 'read')} among them", runs[0]),
         tile(
             "Hit ratio",
-            share(hit_ratio(totals.verdicts)),
-            f"{plural(answered_of(totals.verdicts), 'read')} without the origin",
+            share(part_of_reads("hits")(totals)),
+            f"and {share(part_of_reads('hub')(totals))} by hubs, "
+            f"{share(part_of_reads('collapsed')(totals))} collapsed",
             runs[1],
             1.0,
         ),

@@ -21,7 +21,11 @@ GLOSSARY = (
         "a request that stored bytes could have answered: "
         "verdict hit, stale, hub, revalidated or miss",
     ),
-    ("Hit ratio", "reads with verdict hit, stale or hub, among all reads"),
+    (
+        "Hit ratio",
+        "reads with verdict hit or stale that waited for nobody, among all reads; those of hubs "
+        "and collapsed ones are told beside it",
+    ),
     ("Collapsed", "a read that waited for the fetch of another one"),
     (
         "Hub",

@@ -28,12 +28,12 @@ from pages.scales import (
 )
 from protocol.accesslog import VERDICTS
 from spark.report.data import (
-    ANSWERED_VERDICTS,
     MAX_SLOTS,
     READ_VERDICTS,
     ModeTimes,
     Moment,
     ReportData,
+    Totals,
 )
 
 # From the bottom of a pile to its top: by the gateway alone, with the origin, not at all.
@@ -46,6 +46,7 @@ PARTS = {
     "shared fetch or hub": "t-wait",
     "gateway and client": "t-own",
 }
+RATIOS = (("hit", "hits", "line-1"), ("hub", "hub", "line-2"), ("collapsed", "collapsed", "line-4"))
 LOG_SPREAD = 30  # from which ratio of largest to smallest a logarithmic scale reads better
 NO_REQUESTS = "No requests: the log files that were read hold no line that could be used."
 
@@ -54,12 +55,9 @@ def reads_of(verdicts: Mapping[str, int]) -> int:
     return sum(verdicts.get(verdict, 0) for verdict in READ_VERDICTS)
 
 
-def answered_of(verdicts: Mapping[str, int]) -> int:
-    return sum(verdicts.get(verdict, 0) for verdict in ANSWERED_VERDICTS)
-
-
-def hit_ratio(verdicts: Mapping[str, int]) -> float:
-    return ratio(answered_of(verdicts), reads_of(verdicts))
+def part_of_reads(which: str) -> Callable[[Moment | Totals], float]:
+    """The share of hits, of hub or of collapsed."""
+    return lambda some: ratio(getattr(some, which), reads_of(some.verdicts))
 
 
 def axis_of(data: ReportData) -> TimeAxis:
@@ -148,10 +146,13 @@ def _verdict_chart(data: ReportData) -> Markup:
 
 
 def _hit_chart(data: ReportData) -> Markup:
-    note = "Share of reads that stored bytes or a hub answered, without asking the origin."
-    ratios = over_time(data, lambda m: hit_ratio(m.verdicts))
+    note = "Shares of the reads; the rest had the origin asked for it."
+    series = []
+    for name, which, style in RATIOS:
+        part = part_of_reads(which)
+        series.append(Series(name, style, over_time(data, part), share(part(data.totals))))
     frame = Frame("Hit ratio", note, axis_of(data), SHARE, share, 110)
-    return line_chart(frame, [Series("hit ratio", "good", ratios)], filled=True)
+    return line_chart(frame, series, filled=True)
 
 
 def _volume_chart(data: ReportData) -> Markup:

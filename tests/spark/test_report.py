@@ -222,7 +222,17 @@ def test_the_report_needs_no_spark() -> None:
 
 def test_the_headline_tells_the_totals() -> None:
     overview = section_of(rendered("busy_day"), "overview").replace(NBSP, " ")
-    for text in ("8.09 M", "88.4 %", "7.28 M", "32.7 ×", "38 GB", "88.3 ms", "35.2 k", "edge1"):
+    for text in (
+        "8.09 M",
+        "50.6 %",
+        "37.7 %",
+        "7.28 M",
+        "32.7 ×",
+        "38 GB",
+        "88.3 ms",
+        "35.2 k",
+        "edge1",
+    ):
         assert text in overview
 
 
@@ -270,11 +280,23 @@ def test_verdicts_that_are_not_known_are_one_series() -> None:
     assert "other" in chart and "newer" not in chart
 
 
+def test_the_hit_ratio_is_that_of_the_tables() -> None:
+    """Hub and collapsed reads are no hits, and stand beside them."""
+    day = busy_day()
+    totals = replace(day.totals, verdicts={"hit": 5, "stale": 1, "hub": 2, "miss": 2})
+    page = render(replace(day, totals=replace(totals, hits=6, hub=2, collapsed=1)))
+    overview = section_of(page, "overview").replace(NBSP, " ")
+    assert "<strong>60 %</strong><small>and 20 % by hubs, 10 % collapsed</small>" in overview
+    legend = section_of(page, "traffic").split("<figure")[2].replace(NBSP, " ")
+    for text in ("hit<b>60 %</b>", "hub<b>20 %</b>", "collapsed<b>10 %</b>"):
+        assert text in legend
+
+
 def test_steps_without_requests_are_gaps_in_ratios_and_not_zeros() -> None:
     day = busy_day()
     kept = [m for number, m in enumerate(day.moments) if number not in (10, 11)]
     hits = section_of(render(replace(day, moments=kept)), "traffic").split("<figure")[2]
-    path = re.search(r'class="line good" d="([^"]+)"', hits)
+    path = re.search(r'class="line line-1" d="([^"]+)"', hits)
     assert path is not None and path[1].count("M") == 2
 
 
