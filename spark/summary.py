@@ -4,15 +4,18 @@ Percentiles are by nearest rank over the bins of the latency tables, added up fo
 at. Requests that wait by design (long-polls, event streams) are in no percentile of the totals.
 """
 
-import time
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from pages.figures import plural
+from spark.intake import LOG_FILES
 from spark.report.data import (
     READ_VERDICTS,
     SESSION_BORDERS_MS,
@@ -31,11 +34,13 @@ from spark.report.data import (
     SubjectUsage,
     Totals,
     TypeState,
+    choose_days,
     choose_step,
 )
 from spark.tables import Tables
+from spark.traffic import bin_of
 
-LARGEST = 100  # streams, subjects and pairs that are shown
+LARGEST = 100  # streams, subjects, types and pairs that are shown
 WAITING = ("long-poll", "sse")
 TRAFFIC_MOMENTS = ("requests_saved", "bytes_sent", "bytes_saved", "errors", "token_failures")
 TRAFFIC_TOTALS = (*TRAFFIC_MOMENTS, "requests", "bytes_received")
@@ -52,16 +57,19 @@ class Summary:
         self._schemas = schemas
 
     def make(self, logs: str, origin: str, notes: Iterable[str] = ()) -> ReportData:
-        seen = self._seen()
+        now = datetime.now(UTC)
+        drawn, left_out = self._drawn(now.date())
+        seen = self._seen(drawn)
         step_ms = choose_step(seen["first_ms"] or 0, seen["last_ms"] or 0)
-        slots = self._slots(step_ms)
-        bins = self._bins(self._quick().withColumn("slot", _slot("minute", step_ms)), "slot")
+        slot = F.when(drawn, _slot("minute", step_ms))
+        slots = self._slots(slot)
+        bins = self._bins(self._quick().withColumn("slot", slot), "slot")
         workers = self._workers()
         return ReportData(
-            made_ms=int(time.time() * 1000),
+            made_ms=int(now.timestamp() * 1000),
             logs=logs,
             origin=origin,
-            notes=tuple(notes),
+            notes=(*notes, *left_out),
             totals=_totals(seen, slots, bins, workers),
             step_ms=step_ms,
             moments=_moments(slots, bins),
@@ -70,7 +78,7 @@ class Summary:
             subjects=self._subjects(),
             sessions=self._sessions(),
             failures=self._failures(),
-            state=self._state() if origin else None,
+            state=self._state(now + timedelta(days=1)) if origin else None,
             pairs=self._pairs(),
             paired=self._count_pairs(),
             quality=self._quality(workers),
@@ -78,21 +86,39 @@ class Summary:
 
     # -- traffic -------------------------------------------------------------------------------
 
-    def _seen(self) -> Row:
+    def _drawn(self, today: date) -> tuple[Column, list[str]]:
+        """Which rows of tables by date are drawn over time, and what to say about the others."""
+        files = self._tables.read(self._session, "log_files", LOG_FILES)
+        days = [row["date"] for row in files.select("date").distinct().collect() if row["date"]]
+        rows = self._table("usage").groupBy("date").agg(F.sum("requests").alias("requests"))
+        requests = {row["date"]: row["requests"] for row in rows.collect()}
+        drawn = choose_days(requests, days, today)
+        if drawn == set(requests):
+            return F.lit(True), []
+        first, last = min(drawn), max(drawn)
+        number = sum(requests[day] for day in requests if day not in drawn)
+        note = (
+            f"Charts over time go from {first:%-d %b %Y} to {last:%-d %b %Y}. They leave out "
+            f"{plural(number, 'request')} with times that are not those of the log files."
+        )
+        return F.col("date").between(first, last), [note]
+
+    def _seen(self, drawn: Column) -> Row:
         return _first(
             self._table("usage").agg(
                 F.count_distinct(F.when(F.col("stream") != "", F.col("stream"))).alias("streams"),
                 F.count_distinct(F.when(F.col("subject") != "", F.col("subject"))).alias(
                     "subjects"
                 ),
-                F.unix_millis(F.min("first_seen")).alias("first_ms"),
-                F.unix_millis(F.max("last_seen")).alias("last_ms"),
+                F.unix_millis(F.min(F.when(drawn, F.col("first_seen")))).alias("first_ms"),
+                F.unix_millis(F.max(F.when(drawn, F.col("last_seen")))).alias("last_ms"),
             )
         )
 
-    def _slots(self, step_ms: int) -> list[Row]:
-        """Traffic by step and verdict: few rows, from which everything else is added up."""
-        traffic = self._table("traffic_by_minute").withColumn("slot", _slot("minute", step_ms))
+    def _slots(self, slot: Column) -> list[Row]:
+        """Traffic by step and verdict: few rows, from which everything else is added up. What is
+        not drawn is in no step."""
+        traffic = self._table("traffic_by_minute").withColumn("slot", slot)
         sums = (F.sum(name).alias(name) for name in TRAFFIC)
         return traffic.groupBy("slot", "verdict").agg(*sums).collect()
 
@@ -171,27 +197,27 @@ class Summary:
         ]
 
     def _sessions(self) -> Sessions:
-        table = self._table("sse_sessions").withColumn("ms", F.col("duration_us") / 1000)
-        whole = _first(
-            table.agg(
-                F.count(F.lit(1)).alias("sessions"),
-                _sum("bytes_sent"),
-                F.coalesce(F.percentile("ms", 0.5), F.lit(0.0)).alias("median"),
-                F.coalesce(F.max("ms"), F.lit(0.0)).alias("longest"),
+        """By bins, which are few. All borders between bars are borders of bins."""
+        duration = F.col("duration_us")
+        rows = (
+            self._table("sse_sessions")
+            .groupBy(bin_of(duration).alias("bin_us"), "ended")
+            .agg(
+                F.count(F.lit(1)).alias("sessions"), _sum("bytes_sent"), F.max(duration).alias("us")
             )
+            .collect()
         )
-        bar = F.lit(0)
-        for border in SESSION_BORDERS_MS:
-            bar = bar + (F.col("ms") >= border).cast("int")
-        lengths, endings = [0] * (len(SESSION_BORDERS_MS) + 1), Counter[str]()
-        for row in table.groupBy(bar.alias("bar"), "ended").count().collect():
-            lengths[row["bar"]] += row["count"]
-            endings[row["ended"]] += row["count"]
+        lengths = [0] * (len(SESSION_BORDERS_MS) + 1)
+        endings, bins = Counter[str](), Counter[int]()
+        for row in rows:
+            lengths[bisect_right(SESSION_BORDERS_MS, row["bin_us"] / 1000)] += row["sessions"]
+            endings[row["ended"]] += row["sessions"]
+            bins[row["bin_us"]] += row["sessions"]
         return Sessions(
-            sessions=whole["sessions"],
-            bytes_sent=whole["bytes_sent"],
-            median_ms=whole["median"],
-            longest_ms=whole["longest"],
+            sessions=bins.total(),
+            bytes_sent=sum(row["bytes_sent"] for row in rows),
+            median_ms=_percentile(bins, 50) if bins else 0.0,
+            longest_ms=max((row["us"] for row in rows), default=0) / 1000,
             lengths=lengths,
             endings=endings,
         )
@@ -213,7 +239,7 @@ class Summary:
 
     # -- state ---------------------------------------------------------------------------------
 
-    def _state(self) -> State | None:
+    def _state(self, until: datetime) -> State | None:
         streams, counts = self._stored("state_streams"), self._stored("state_counts")
         if streams is None or counts is None:
             return None
@@ -222,39 +248,59 @@ class Summary:
                 F.count(F.lit(1)).alias("streams"), _sum("messages")
             )
         )
-        types = counts.groupBy("type").agg(
-            F.count_if(F.col("entities") > 0).alias("streams"),
-            *(F.sum(name).alias(name) for name in ("entities", "inserts", "updates", "deletes")),
-        )
         bad = self._stored("state_quarantine")
         reasons = [] if bad is None else bad.groupBy("reason").count().collect()
-        step_ms, moments = self._state_moments()
+        types = self._types(counts)
+        step_ms, moments, left_out = self._state_moments([one.type for one in types], until)
         return State(
             streams=read["streams"],
             messages=read["messages"],
             quarantined={row["reason"]: row["count"] for row in reasons},
-            types=[TypeState(**row.asDict()) for row in sorted(types.collect(), key=_type_of)],
+            types=types,
+            all_types=counts.select("type").distinct().count(),
             step_ms=step_ms,
             moments=moments,
+            left_out=left_out,
         )
 
-    def _state_moments(self) -> tuple[int, list[StateMoment]]:
+    def _types(self, counts: DataFrame) -> list[TypeState]:
+        """The largest by name, and all others as one."""
+        sums = [F.sum(name).alias(name) for name in ("entities", "inserts", "updates", "deletes")]
+        largest = (
+            counts.groupBy("type")
+            .agg(*sums)
+            .orderBy(F.desc("entities"), "type")
+            .limit(LARGEST)
+            .collect()
+        )
+        of_type = _named([row["type"] for row in largest]).alias("type")
+        holding = F.count_distinct(F.when(F.col("entities") > 0, F.col("stream")))
+        rows = counts.groupBy(of_type).agg(holding.alias("streams"), *sums).collect()
+        return [TypeState(**row.asDict()) for row in sorted(rows, key=lambda row: row["type"])]
+
+    def _state_moments(
+        self, types: list[str], until: datetime
+    ) -> tuple[int, list[StateMoment], int]:
+        """Writers say when a change was; what they put into the future is only counted."""
         table = self._stored("state_by_minute")
-        dated = None if table is None else table.where("minute is not null")
-        if dated is None:
-            return 1, []
+        if table is None:
+            return 1, [], 0
+        is_past = F.col("minute") <= F.lit(until)
+        changes = F.col("inserts") + F.col("updates") + F.col("deletes")
         ends = _first(
-            dated.agg(
-                F.unix_millis(F.min("minute")).alias("first"),
-                F.unix_millis(F.max("minute")).alias("last"),
+            table.agg(
+                F.unix_millis(F.min(F.when(is_past, F.col("minute")))).alias("first"),
+                F.unix_millis(F.max(F.when(is_past, F.col("minute")))).alias("last"),
+                F.coalesce(F.sum(F.when(~is_past, changes)), F.lit(0)).alias("left_out"),
             )
         )
         if ends["first"] is None:
-            return 1, []
+            return 1, [], ends["left_out"]
         step_ms = choose_step(ends["first"], ends["last"])
         names = ("inserts", "updates", "deletes", "growth")
         rows = (
-            dated.groupBy(_slot("minute", step_ms).alias("slot"), "type")
+            table.where(is_past)
+            .groupBy(_slot("minute", step_ms).alias("slot"), _named(types).alias("type"))
             .agg(*(F.sum(name).alias(name) for name in names))
             .collect()
         )
@@ -271,7 +317,7 @@ class Summary:
                 updates=sum(row["updates"] for row in here),
                 deletes=sum(row["deletes"] for row in here),
             )
-        return step_ms, list(moments.values())
+        return step_ms, list(moments.values()), ends["left_out"]
 
     def _pairs(self) -> list[Pair]:
         """Those with most reads, with most entities, and with most entities that nobody read."""
@@ -375,7 +421,8 @@ def _totals(seen: Row, slots: list[Row], bins: Mapping[Any, Bins], workers: list
 def _moments(slots: list[Row], bins: Mapping[Any, Bins]) -> list[Moment]:
     by_slot: dict[int, list[Row]] = defaultdict(list)
     for row in slots:
-        by_slot[row["slot"]].append(row)
+        if row["slot"] is not None:
+            by_slot[row["slot"]].append(row)
     return [
         Moment(
             **_added(rows, *TRAFFIC_MOMENTS),
@@ -435,8 +482,9 @@ def _sum(name: str) -> Column:
     return F.coalesce(F.sum(name), F.lit(0)).alias(name)
 
 
-def _type_of(row: Row) -> Any:
-    return row["type"]
+def _named(types: list[str]) -> Column:
+    """Types by their names, others as one without any; no type has an empty name."""
+    return F.when(F.col("type").isin(types), F.col("type")).otherwise("")
 
 
 def _slot(column: str, step_ms: int) -> Column:

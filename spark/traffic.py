@@ -282,7 +282,7 @@ def _us(milliseconds: str) -> Column:
 
 def _binned(requests: DataFrame, keys: Sequence[str]) -> DataFrame:
     timed = requests.withColumn("us", _us("duration_ms"))
-    return timed.groupBy(*keys, _bin(F.col("us")).alias("bin_us")).agg(
+    return timed.groupBy(*keys, bin_of(F.col("us")).alias("bin_us")).agg(
         _count().alias("requests"),
         F.max("us").alias("max_us"),
         F.sum("us").alias("duration_us"),
@@ -291,7 +291,7 @@ def _binned(requests: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
 
 
-def _bin(us: Column) -> Column:
+def bin_of(us: Column) -> Column:
     """The number with its first two digits kept and the others zero."""
     cut = F.when(us < 100, us)
     for digits in range(3, 16):

@@ -6,6 +6,7 @@ streams, subjects and pairs are the largest ones only; how many there are stands
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 
 from pages.times import MINUTE_MS, STEPS_MS
 
@@ -47,7 +48,7 @@ class Totals:
     token_failures: int  # status 401 and 403
     streams: int  # distinct
     subjects: int  # distinct, without the empty one
-    first_ms: int  # earliest and latest `time_ms`; both 0 without requests
+    first_ms: int  # earliest and latest `time_ms` that is drawn; both 0 without requests
     last_ms: int
     gateways: Sequence[str]
     workers: int  # pairs of gateway and worker
@@ -113,11 +114,11 @@ class SubjectUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """SSE responses."""
+    """SSE responses that were opened."""
 
     sessions: int
     bytes_sent: int
-    median_ms: float
+    median_ms: float  # cut to two digits
     longest_ms: float
     lengths: Sequence[int]  # one more than SESSION_BORDERS_MS; a border belongs to the bar above it
     endings: Mapping[str, int]  # by reason, one of protocol.accesslog.ENDINGS
@@ -152,7 +153,7 @@ class StateMoment:
     """One step of `State.step_ms`; a step in which nothing changed may be left out."""
 
     at_ms: int
-    entities: Mapping[str, int]  # by type, at its end
+    entities: Mapping[str, int]  # by type, at its end; types are those of `State.types`
     inserts: int
     updates: int
     deletes: int
@@ -163,9 +164,11 @@ class State:
     streams: int  # that were read
     messages: int  # of them, changes and controls
     quarantined: Mapping[str, int]  # messages that are none, by reason
-    types: Sequence[TypeState]
+    types: Sequence[TypeState]  # the largest ones; one without a name is all others together
+    all_types: int  # how many there are
     step_ms: int
     moments: Sequence[StateMoment]  # empty if the messages have no times
+    left_out: int  # changes of the future, which are in no moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +227,18 @@ class ReportData:
     pairs: Sequence[Pair]
     paired: int  # streams that the join has
     quality: Quality
+
+
+def choose_days(requests: Mapping[date, int], files: Sequence[date], today: date) -> set[date]:
+    """Of the days that have requests, those that are drawn. A line has the time of its file, and
+    not that of the future: one that a clock has put elsewhere would stretch every chart. If most
+    are elsewhere, it is the names of the files or our own clock that is wrong."""
+    if not files:
+        return set(requests)
+    last = min(max(files), today + timedelta(days=1))
+    drawn = {day for day in requests if min(files) <= day <= last}
+    most = 2 * sum(requests[day] for day in drawn) > sum(requests.values())
+    return drawn if most else set(requests)
 
 
 def choose_step(first_ms: int, last_ms: int, finest_ms: int = MINUTE_MS) -> int:

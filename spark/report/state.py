@@ -18,7 +18,7 @@ from pages.charts import (
 from pages.figures import count, exact, plural, ratio, size, step_name
 from pages.markup import Markup, name_of, visible
 from pages.scales import Scale, TimeAxis, linear_scale, log_scale, time_axis
-from spark.report.data import MAX_SLOTS, Pair, ReportData, State
+from spark.report.data import MAX_SLOTS, Pair, ReportData, State, TypeState
 
 LINES = 5  # types with a line of their own
 LISTED = 8  # rows of the two short lists
@@ -36,7 +36,7 @@ def state_section(data: ReportData) -> Section:
         return section("state", title, None, empty(why))
     entities = sum(one.entities for one in state.types)
     lead = (
-        f"{plural(entities, 'entity', 'entities')} of {plural(len(state.types), 'type')}"
+        f"{plural(entities, 'entity', 'entities')} of {plural(state.all_types, 'type')}"
         f" in {plural(state.streams, 'stream')}, from {plural(state.messages, 'message')}."
     )
     cards = side_by_side(_entities(state), _churn(state)) if state.moments else _entities(state)
@@ -98,8 +98,7 @@ def _axis(state: State) -> TimeAxis:
 def _growth(state: State) -> Markup:
     """Lines of the largest types; the others are one."""
     axis = _axis(state)
-    largest = [one.type for one in sorted(state.types, key=lambda one: -one.entities)]
-    own, rest = largest[:LINES], set(largest[LINES:])
+    own, rest = ([one.type for one in some] for some in _parted(state, LINES))
     lines = {name: [math.nan] * axis.slots for name in own}
     others = [math.nan] * axis.slots
     for moment in state.moments:
@@ -112,10 +111,12 @@ def _growth(state: State) -> Markup:
         for number, (name, values) in enumerate(lines.items(), 1)
     ]
     if rest:
-        name = plural(len(rest), "other type")
+        name = plural(state.all_types - len(own), "other type")
         series.append(Series(name, "line-rest", _held_on(others), count(_last(others))))
     scale = linear_scale([value for one in series for value in one.values], whole=True)
     note = f"Entities by type, per {step_name(state.step_ms)}."
+    if state.left_out:
+        note += f" Without {plural(state.left_out, 'change')} with times that are yet to come."
     return line_chart(Frame("Growth", note, axis, scale, count), series)
 
 
@@ -134,20 +135,33 @@ def _churn(state: State) -> Markup:
     return stacked_chart(Frame("Churn", note, axis, scale, count, 150), series)
 
 
+def _by_size(state: State) -> list[TypeState]:
+    """The largest first; what stands for all others is the last."""
+    return sorted(state.types, key=lambda one: (not one.type, -one.entities))
+
+
+def _parted(state: State, most: int) -> tuple[list[TypeState], list[TypeState]]:
+    """The largest types by name, and what is left."""
+    ordered = _by_size(state)
+    own = [one for one in ordered[:most] if one.type]
+    return own, ordered[len(own) :]
+
+
 def _entities(state: State) -> Markup:
-    ordered = sorted(state.types, key=lambda one: -one.entities)
-    bars = [Bar(name_of(one.type), one.entities, count(one.entities)) for one in ordered[:LISTED]]
-    if rest := ordered[LISTED:]:
+    own, rest = _parted(state, LISTED)
+    bars = [Bar(name_of(one.type), one.entities, count(one.entities)) for one in own]
+    if rest:
         number = sum(one.entities for one in rest)
-        bars.append(Bar(plural(len(rest), "other type"), number, count(number), "dim"))
+        name = plural(state.all_types - len(own), "other type")
+        bars.append(Bar(name, number, count(number), "dim"))
     return bar_list("Entities by type", "What is there now.", bars)
 
 
 def _type_table(state: State) -> Markup:
-    types = sorted(state.types, key=lambda one: -one.entities)
+    types = _by_size(state)
     changes = [one.inserts + one.updates + one.deletes for one in types]
     columns = [
-        names("Type", [one.type for one in types]),
+        names("Type", [one.type for one in types], "(all others)"),
         numbers("Entities", [one.entities for one in types], count, bars=True),
         numbers("Streams", [one.streams for one in types], count),
         numbers("Inserts", [one.inserts for one in types], count),
@@ -160,7 +174,9 @@ def _type_table(state: State) -> Markup:
             count,
         ),
     ]
-    return data_table("Types", f"All {exact(len(types))}.", columns)
+    named = sum(1 for one in types if one.type)
+    note = f"{exact(named)} of {exact(state.all_types)}, by entities."
+    return data_table("Types", note, columns)
 
 
 def _pair_chart(pairs: Sequence[Pair], hot: Sequence[Pair], unread: Sequence[Pair]) -> Markup:
@@ -245,13 +261,14 @@ def _short(name: str, most: int = 32) -> str:
 
 
 def _held_on(values: Sequence[float]) -> list[float]:
-    """Where nothing changed, what was there before still is."""
+    """Where nothing changed, what was there before still is; what is yet to come nobody knows."""
+    end = max(slot for slot, value in enumerate(values) if math.isfinite(value)) + 1
     held, now = [], math.nan
-    for value in values:
+    for value in values[:end]:
         now = value if math.isfinite(value) else now
         held.append(now)
-    return held
+    return held + [math.nan] * (len(values) - end)
 
 
 def _last(values: Sequence[float]) -> float:
-    return _held_on(values)[-1]
+    return next(value for value in reversed(values) if math.isfinite(value))

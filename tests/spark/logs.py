@@ -23,6 +23,7 @@ from protocol.accesslog import (
 
 START_MS = 1_780_351_200_000  # 2026-06-01T22:00Z: the hours go over midnight
 HOURS = 4
+STRAY_MS = 4_070_908_800_000  # 2099: a clock that went wrong for a moment
 WORKERS = (("edge-1", 0), ("edge-1", 1), ("edge-2", 0))
 OLD_S = 1_700_000_000  # files that were left alone long ago
 
@@ -131,7 +132,9 @@ def write_logs(folder: Path, lines: int, seed: int = 1) -> Truth:
     for gateway, worker in WORKERS:
         _write_worker(folder, gateway, worker, lines // len(WORKERS), rng, truth)
     old = file_name("edge-9", 3, START_MS)
-    (folder / old).write_bytes(b"\n".join(other_writers(rng, truth)) + b"\n")
+    stray = encode_line(record(rng, "edge-9", 3, 21, STRAY_MS))
+    (folder / old).write_bytes(b"\n".join([*other_writers(rng, truth), stray]))
+    truth.requests += 1
     odd = file_name("odd", 7, START_MS)
     cut = b'{"v":1,"time_ms":178035'
     (folder / odd).write_bytes(b"\n".join([*odd_lines(rng, truth), cut]))

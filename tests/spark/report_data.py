@@ -228,6 +228,7 @@ def hostile() -> ReportData:
         state=replace(
             day.state,
             types=types,
+            all_types=len(types),
             quarantined=reasons,
             moments=[replace(m, entities=entities) for m in day.state.moments],
         ),
@@ -494,8 +495,10 @@ def _state(chance: Random, step_ms: int) -> State:
         messages=2_204_118,
         quarantined={"headers must be an object": 12, "key must be a non-empty string": 3},
         types=types,
+        all_types=len(types),
         step_ms=step_ms,
         moments=moments,
+        left_out=0,
     )
 
 

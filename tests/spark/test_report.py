@@ -5,6 +5,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from functools import cache
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -19,7 +20,7 @@ from pages.markup import VOID, Markup, escape, name_of, tag, visible
 from pages.scales import DURATIONS_MS, linear_scale, log_scale, time_axis
 from pages.times import DAY_MS, HOUR_MS, MINUTE_MS, STEPS_MS
 from spark.report import ReportData, choose_step, render
-from spark.report.data import MAX_SLOTS
+from spark.report.data import MAX_SLOTS, choose_days
 from spark.report.overview import findings
 from spark.report.state import hot_pairs, unread_pairs
 from tests.helpers.chromium import Chromium, Page
@@ -292,12 +293,55 @@ def test_the_hit_ratio_is_that_of_the_tables() -> None:
         assert text in legend
 
 
+def test_types_beyond_the_largest_are_one_and_the_future_is_not_drawn() -> None:
+    day = busy_day()
+    assert day.state is not None
+    others = replace(day.state.types[0], type="", entities=10**6)
+    state = replace(day.state, types=[*day.state.types, others], all_types=2007, left_out=1)
+    page = section_of(render(replace(day, state=state)), "state")
+    assert "of 2,007 types" in page and "7 of 2,007, by entities." in page
+    assert "2,002 other types" in page and "(all others)" in page
+    assert "Without 1 change with times that are yet to come." in page
+    assert "2,000 other types" in page  # in the bars, which have more types of their own
+
+
+D1, D2, D3, FAR, OLD = date(2026, 6, 1), date(2026, 6, 2), date(2026, 6, 3), date.max, date.min
+
+
+@pytest.mark.parametrize(
+    ("requests", "files", "drawn"),
+    [
+        ({D1: 9, D2: 1}, [D1, D2], {D1, D2}),
+        ({D1: 9, FAR: 1}, [D1], {D1}),
+        ({D1: 9, OLD: 1}, [D1, D2], {D1}),
+        ({D1: 9, FAR: 1}, [D1, FAR], {D1}),  # the whole gateway lived in the future
+        ({D1: 9, D3: 1}, [D1, D3], {D1, D3}),  # as a clock does that is ahead of ours
+        ({D1: 1, D2: 9}, [D1], {D1, D2}),
+        ({D1: 1, FAR: 1}, [], {D1, FAR}),
+        ({}, [D1], set()),
+    ],
+)
+def test_days_that_no_clock_can_have_meant_are_not_drawn(
+    requests: dict[date, int], files: list[date], drawn: set[date]
+) -> None:
+    assert choose_days(requests, files, today=D2) == drawn
+
+
 def test_steps_without_requests_are_gaps_in_ratios_and_not_zeros() -> None:
     day = busy_day()
     kept = [m for number, m in enumerate(day.moments) if number not in (10, 11)]
     hits = section_of(render(replace(day, moments=kept)), "traffic").split("<figure")[2]
     path = re.search(r'class="line line-1" d="([^"]+)"', hits)
     assert path is not None and path[1].count("M") == 2
+
+
+def test_state_is_drawn_up_to_its_last_change() -> None:
+    day = busy_day()
+    assert day.state is not None
+    kept = [day.state.moments[number] for number in (0, 2, 3)]
+    page = section_of(render(replace(day, state=replace(day.state, moments=kept))), "state")
+    path = re.search(r'class="line line-1" d="([^"]+)"', page)
+    assert path is not None and len(re.findall("[ML]", path[1])) == 4
 
 
 def test_hot_streams_and_unread_ones_are_told_apart() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from loadtest.duck import QUERIES
+from loadtest.duck import BIN, QUERIES
 from protocol.accesslog import HOUR_MS, encode_line, file_name
 from spark.progress import Progress
 from spark.run import FROM_REQUESTS, FROM_TABLES, Options, run, schema_of
@@ -22,7 +22,7 @@ from tests.helpers.origin import LocalOrigin, make_config
 from tests.spark import duckstate
 from tests.spark.duck import LOG_QUERIES, Duck
 from tests.spark.histories import message
-from tests.spark.logs import HOURS, START_MS, WORKERS, Truth, record, write_logs
+from tests.spark.logs import HOURS, START_MS, STRAY_MS, WORKERS, Truth, record, write_logs
 from tests.spark.writer import Writer
 
 LINES = int(os.environ.get("WEIR_LOG_LINES", "30000"))
@@ -136,23 +136,46 @@ def test_every_line_that_was_read_is_accounted_for(made: Made) -> None:
     assert total["lines"] == total["requests"] + total["duplicates"] + total["quarantined"]
 
 
-def test_the_report_says_what_the_tables_say(made: Made) -> None:
+def test_the_report_says_what_the_tables_say(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark.summary.LARGEST", 2)
     schemas = {name: schema_of(made.session, name) for name in (*FROM_REQUESTS, *FROM_TABLES)}
-    data = Summary(made.session, Tables(made.out), schemas).make("logs", "")
+    data = Summary(made.session, Tables(made.out), schemas).make("logs", "origin")
     [whole] = made.duck.rows(
         "select count(*) as requests, sum(bytes_sent) as bytes_sent, "
         "sum(upstream_requests) as origin_requests, "
         "count(*) filter (status in (401, 403)) as token_failures, "
         "count(distinct stream) filter (stream != '') as streams, "
-        "min(time_ms) as first_ms, max(time_ms) as last_ms from r"
+        "min(time_ms) as first_ms, "
+        f"max(time_ms) filter (time_ms < {STRAY_MS}) as last_ms from r"
     )
     assert {name: getattr(data.totals, name) for name in whole} == whole
     assert sum(data.totals.verdicts.values()) == data.totals.requests
-    assert sum(sum(moment.verdicts.values()) for moment in data.moments) == data.totals.requests
+    # All are drawn but the one that no chart has room for.
+    assert sum(sum(m.verdicts.values()) for m in data.moments) == data.totals.requests - 1
+    assert "They leave out 1 request with" in "".join(data.notes)
+    assert max(moment.at_ms for moment in data.moments) <= data.totals.last_ms
     assert sum(mode.requests for mode in data.modes) == data.totals.requests
     assert (
         sum(data.sessions.lengths) == data.sessions.sessions == sum(data.sessions.endings.values())
     )
+    [sessions] = made.duck.rows(
+        "select count(*) as sessions, max(us) / 1000 as longest_ms, "
+        f"quantile_disc({BIN}, 0.5) / 1000 as median_ms from r where mode = 'sse' and status = 200"
+    )
+    assert {name: getattr(data.sessions, name) for name in sessions} == sessions
+    [reads] = made.duck.rows(
+        "select sum(hits + stale)::int as hits, sum(hub)::int as hub, "
+        f"sum(collapsed)::int as collapsed from ({QUERIES['usage']})"
+    )
+    assert {name: getattr(data.totals, name) for name in reads} == reads
+    assert data.state is not None
+    entities = {one.type: one.entities for one in data.state.types}
+    by_type = {
+        row["type"]: int(row["n"])
+        for row in made.duck.rows("select type, sum(entities) as n from counts group by all")
+    }
+    rest = min(by_type, key=lambda kind: (by_type[kind], [-ord(letter) for letter in kind]))
+    assert entities == {"": by_type.pop(rest), **by_type} and data.state.all_types == 3
     assert dict(data.quality.quarantined) == dict(made.truth.quarantined)
     assert (made.out / "report.html").read_text().startswith("<!doctype html>")
 
