@@ -25,6 +25,7 @@ from spark.report.overview import findings
 from spark.report.state import hot_pairs, unread_pairs
 from tests.helpers.chromium import Chromium, Page
 from tests.spark import report_data
+from tests.spark.drawn import drawn_charts
 from tests.spark.report_data import FIRST_MS, HOSTILE, busy_day, nothing
 
 SAMPLES = ("busy_day", "nothing", "one_request", "hostile", "extremes")
@@ -455,17 +456,8 @@ def test_it_opens_without_complaint_and_fits(
 
 def test_all_charts_are_drawn(day: Page) -> None:
     """Each chart looks different without its marks."""
-    drawn = day.evaluate(
-        """[...document.querySelectorAll(".plot .marks")].map((marks) => {
-             const room = marks.getBoundingClientRect();
-             const boxes = [...marks.querySelectorAll("rect:not(.cursor), path, .point > *")]
-               .map((mark) => mark.getBoundingClientRect())
-               .filter((box) => box.height > 0 && box.width > 0);
-             const isInside = (box) => box.top > room.top - 8 && box.bottom < room.bottom + 8;
-             return boxes.length > 0 && boxes.every(isInside);
-           })"""
-    )
-    assert drawn == [True] * 11
+    drawn = drawn_charts(day)
+    assert len(drawn) == 11 and all(drawn.values())
     assert len(picture_of(day, ".marks")) > 2 * len(picture_of(day, ".marks", hide="rect"))
 
 
