@@ -20,6 +20,7 @@ from spark.summary import Summary
 from spark.tables import Tables
 from tests.helpers.origin import LocalOrigin, make_config
 from tests.spark import duckstate
+from tests.spark.documented import documented_tables
 from tests.spark.duck import LOG_QUERIES, Duck
 from tests.spark.histories import message
 from tests.spark.logs import HOURS, START_MS, STRAY_MS, WORKERS, Truth, record, write_logs
@@ -106,6 +107,15 @@ def test_every_table_is_compared_but_those_of_single_rows(made: Made) -> None:
     tables = {path.name for path in (made.out / "tables").iterdir() if path.is_dir()}
     single = {"requests", "quarantine", "log_files", "state", "state_quarantine", "state_streams"}
     assert tables - single == set(ALL_QUERIES)
+
+
+def test_every_table_and_column_is_documented(made: Made) -> None:
+    tables = {
+        path.name: sorted(made.session.read.parquet(str(path)).columns)
+        for path in (made.out / "tables").iterdir()
+        if path.is_dir()
+    }
+    assert {name: sorted(columns) for name, columns in documented_tables().items()} == tables
 
 
 def test_every_request_is_there_once(made: Made) -> None:
