@@ -18,6 +18,12 @@ def documented_tables() -> dict[str, list[str]]:
     return {table: _names(rows) for table, rows in found}
 
 
+def documented(kind: str) -> list[str]:
+    """Names in the one table with that heading."""
+    [rows] = re.findall(rf"^\| {kind} \| \|\n{_ROWS}", DOCUMENT.read_text("utf-8"), re.MULTILINE)
+    return _names(rows)
+
+
 def _names(rows: str) -> list[str]:
     """Those in the first cells."""
     return [name for row in rows.splitlines() for name in _NAME.findall(row.split("|")[1])]

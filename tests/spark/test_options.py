@@ -5,6 +5,7 @@ import pytest
 from protocol.offsets import NOW, START
 from spark.http import SourceError
 from spark.options import MIB, NAMES, parse_options
+from tests.spark.documented import documented
 
 URL = {"url": "http://127.0.0.1:4437"}
 ONE = URL | {"stream": "a"}
@@ -106,3 +107,7 @@ def test_names_are_known_in_any_case() -> None:
     assert {*given, "stream", "streams"} == set(NAMES)
     upper = {name.upper(): value for name, value in given.items()}
     assert parse_options(upper, streaming=False) == parse_options(given, streaming=False)
+
+
+def test_every_option_is_documented() -> None:
+    assert sorted(documented("option")) == sorted(NAMES)

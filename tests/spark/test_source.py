@@ -15,10 +15,12 @@ from protocol.offsets import format_offset
 from spark.rows import SCHEMA
 from spark.source import COLUMNS, FORMAT, register
 from tests.conftest import StartOrigin
+from tests.docs.snippets import snippets_of
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped
 from tests.helpers.server import ROOT
 from tests.spark.conftest import TEXT, Door
+from tests.spark.documented import DOCUMENT, documented
 from tests.spark.writer import Writer
 
 AT = format_offset
@@ -33,6 +35,27 @@ def session(spark: SparkSession) -> SparkSession:
 
 def load(session: SparkSession, door: Door, **options: object) -> DataFrame:
     return session.read.format(FORMAT).options(**door.options, **options).load()  # type: ignore[arg-type]
+
+
+def test_the_examples_of_the_documentation_run(
+    session: SparkSession,
+    front: Door,
+    writer: Writer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    writer.lay("orders", '[{"order":1}]')
+    writer.bucket("shop")
+    for name in ("eu-1", "us-1"):
+        writer.lay(f"/ds/shop/{name}", f'["{name}"]')
+    names: dict[str, Any] = {}
+    for snippet in snippets_of(DOCUMENT):
+        text = snippet.text.replace("http://localhost:4437", front.url)
+        exec(text.replace('"lake/', f'"{tmp_path}/'), names)
+    assert '{"order":1}' in capsys.readouterr().out
+    written = session.read.parquet(f"{tmp_path}/orders")
+    assert [row.message for row in written.collect()] == ['"eu-1"']
+    assert documented("field") == written.columns
 
 
 # -- batches ---------------------------------------------------------------------------------------
