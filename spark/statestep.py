@@ -94,7 +94,7 @@ def update_state(session: SparkSession, tables: Tables, origin: Origin, usage: D
         return ""
     size = sum(span(each.offset, each.tail) or math.inf for each in news)
     change = tables.begin()
-    with tuned(session, size + tables.size_bytes("state", "state_churn", "usage")):
+    with tuned(session, size + tables.size_bytes("state", "state_changed", "state_churn", "usage")):
         if not is_same:
             _apply(session, tables, change, origin, found)
         counts = _latest(session, tables, change, "state_counts", _schema_of_counts(session))
