@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 
 from spark import requests
+from spark.http import SourceError
+from spark.loglines import GONE, SHARED
 from spark.schema import REQUESTS
 from spark.tables import Change, Tables
 
@@ -36,6 +38,11 @@ class Seen:
         return sum(row.quarantined for row in self.files.values())
 
     @property
+    def gone(self) -> list[str]:
+        """Files that executors did not find."""
+        return sorted(name for name, row in self.files.items() if row.gone)
+
+    @property
     def span_ms(self) -> tuple[int, int] | None:
         """Times of the first and the last good line."""
         good = [row for row in self.files.values() if row.first_ms is not None]
@@ -53,8 +60,9 @@ class Intake:
         self._name = f"change-{tables.state.generation + 1:08d}"
 
     def read(self, lines: DataFrame) -> Seen:
-        """Parse them into files."""
-        parsed = requests.parse(lines)
+        """Parse them into files. Raises SourceError if these are not found here again."""
+        written = Observation()
+        parsed = requests.parse(lines).observe(written, F.count(F.lit(1)).alias("lines"))
         parsed.write.partitionBy("is_good", "date").parquet(str(self._parsed))
         is_good = F.col("is_good")
         counts = (
@@ -63,11 +71,18 @@ class Intake:
             .agg(
                 F.count(F.lit(1)).alias("lines"),
                 F.count_if(~is_good).alias("quarantined"),
+                F.count_if(~is_good & (F.col("error") == GONE)).alias("gone"),
                 F.min(F.when(is_good, F.col("time_ms"))).alias("first_ms"),
                 F.max(F.when(is_good, F.col("time_ms"))).alias("last_ms"),
             )
         )
-        return Seen({row.file: row for row in counts.collect()})
+        seen = Seen({row.file: row for row in counts.collect()})
+        if seen.lines != (wrote := written.get["lines"]):
+            found = (
+                f"{wrote:,} lines were written to {self._parsed}, {seen.lines:,} are found there"
+            )
+            raise SourceError(f"{found}: {SHARED}")
+        return seen
 
     def add(self, seen: Seen) -> None:
         """Those that are new to the tables, and what was found about their files."""

@@ -10,14 +10,21 @@ import zlib
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
+from socket import gethostname
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from spark.http import SourceError
 
 COLUMNS = "file string, position long, line string, problem string"
 BLOCK_BYTES = 4 * 1024 * 1024
 MAX_LINE_BYTES = 1024 * 1024
 SAMPLE_CHARACTERS = 1024  # of a line that cannot be read
+
+PACKED = ".gz"
+GONE = "gone"  # why there is nothing to read
+SHARED = "all executors must see the folders --logs and --out under these names"
 
 BAD_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 
@@ -38,30 +45,32 @@ def foreign_file(name: str) -> pa.RecordBatch:
 def read_lines(
     folder: Path, name: str, start: int, end: int, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Nothing at all if the file is gone; who compressed it meanwhile does no harm either."""
-    path = folder / name
+    """A file that is gone is told by a row: nothing is passed over in silence."""
     try:
-        if name.endswith(".gz"):
-            yield from _read_packed(path, name, 0, None, block_bytes)
-        elif path.exists():
-            with path.open("rb") as file:
-                yield from _read(file, name, start, end, block_bytes)
-        else:
-            yield from _read_packed(
-                path.with_name(path.name + ".gz"), name, start, end, block_bytes
-            )
+        file = _open(folder / name)
     except FileNotFoundError:
+        if not folder.is_dir():
+            raise SourceError(f"{folder} is not there on {gethostname()}: {SHARED}") from None
+        yield _row(name, start, b"", GONE)
         return
-
-
-def _read_packed(
-    path: Path, name: str, start: int, end: int | None, block_bytes: int
-) -> Iterator[pa.RecordBatch]:
-    with gzip.open(path) as file:
+    except OSError as error:
+        raise SourceError(f"{folder / name} on {gethostname()}: {error.strerror}") from None
+    span = (0, None) if name.endswith(PACKED) else (start, end)
+    with file:
         try:
-            yield from _read(file, name, start, end, block_bytes)
+            yield from _read(file, name, *span, block_bytes)
         except BAD_GZIP as error:
             yield _row(name, -1, str(error).encode(), "damaged-gzip")
+
+
+def _open(path: Path) -> "BufferedReader | gzip.GzipFile":
+    """Who compresses a file removes it last, so one of both is there."""
+    if path.name.endswith(PACKED):
+        return gzip.open(path)
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return gzip.open(path.with_name(path.name + PACKED))
 
 
 def _read(

@@ -24,10 +24,11 @@ from pyspark.sql.types import StructType
 from spark import logsource, requests, traffic
 from spark.http import Address, SourceError
 from spark.intake import LOG_FILES, Intake
+from spark.loglines import SHARED
 from spark.progress import Progress
 from spark.report import render
 from spark.schema import REQUESTS
-from spark.session import tuned
+from spark.session import as_source_error, tuned
 from spark.statestep import Origin, update_state
 from spark.summary import Summary
 from spark.tables import Change, Tables
@@ -79,7 +80,7 @@ class Context:
 def run(
     session: SparkSession, options: Options, progress: Progress, stop: Event | None = None
 ) -> None:
-    """Raises InUse. Ends between two steps when `stop` is set; `watch` ends in no other way."""
+    """Raises InUse, and SourceError for what cannot be read. Ends between two steps when `stop` is set; `watch` ends in no other way."""
     stop = stop or Event()
     tables = Tables(options.out)
     tables.open()
@@ -151,7 +152,7 @@ def _try_again(step: Callable[[], None]) -> None:
             return step()
         except StreamingQueryException as error:
             if not tries_left or "failed to connect back" not in str(error):
-                raise
+                raise as_source_error(error) from error
 
 
 def _read_logs(context: Context, stop: Event) -> None:
@@ -212,6 +213,9 @@ def apply_batch(context: Context, lines: DataFrame, number: int) -> None:
     seen = intake.read(lines)
     if not seen.lines:
         return
+    unseen = [name for name in seen.gone if (context.options.logs / name).exists()]
+    if unseen:
+        raise SourceError(f"executors do not find {context.options.logs / unseen[0]}: {SHARED}")
     context.progress.doing(f"batch {number}: {seen.lines:,} lines, looking for copies")
     intake.add(seen)
     stale = sorted({*state.stale, *change.dates("requests")})

@@ -5,13 +5,16 @@ Sums of what lines claim are bounded by `spark.schema`, so ANSI arithmetic never
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark import logsource, source
+from spark.http import SourceError
 
 SETTINGS = {
     "spark.ui.enabled": "false",
@@ -55,6 +58,15 @@ def tuned(session: SparkSession, size_bytes: float) -> Iterator[None]:
     finally:
         for key, old in before.items():
             session.conf.set(key, str(old))
+
+
+_SOURCE_ERROR = re.compile(r"\b(?:SourceError|DataLoss): (.+)")
+
+
+def as_source_error(error: PySparkException) -> Exception:
+    """What a task could not read, in its own words; anything else is a mistake of ours."""
+    said = _SOURCE_ERROR.search(error.getMessage() or "")
+    return SourceError(said[1]) if said else error
 
 
 def start(master: str, settings: dict[str, str] | None = None) -> SparkSession:

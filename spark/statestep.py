@@ -7,7 +7,6 @@ buckets and of those that are asked for, and those that are named.
 
 import json
 import math
-import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from spark import messages, state
 from spark.http import Address, Client, SourceError
 from spark.joined import traffic_and_state
 from spark.ranges import span
-from spark.session import tuned
+from spark.session import as_source_error, tuned
 from spark.source import COLUMNS, FORMAT
 from spark.streams import Streams, incarnation_of, precedes, stream_path
 from spark.tables import Change, Tables
@@ -48,7 +47,6 @@ READ, GONE, NOT_JSON, REFUSED = "read", "gone", "not-json", "refused"
 MAX_CONNECTIONS = 8
 TRIES = 3  # a snapshot that is published meanwhile can make a plan void
 
-_SOURCE_ERROR = re.compile(r"\b(?:SourceError|DataLoss): (.+)")
 _SUMS = ("messages", "changes", "resets", "snapshots", "quarantined")
 
 
@@ -260,14 +258,8 @@ def _read(session: SparkSession, change: Change, address: Address, news: list[St
             return _keep(session, change, "judged", messages.judge(rows))
         except PySparkException as error:
             if not tries_left:
-                raise _as_source_error(error) from error
+                raise as_source_error(error) from error
     raise AssertionError("unreachable")
-
-
-def _as_source_error(error: PySparkException) -> Exception:
-    """What a task could not read, in its own words; anything else is a mistake of ours."""
-    said = _SOURCE_ERROR.search(error.getMessage() or "")
-    return SourceError(said[1]) if said else error
 
 
 def _progress(

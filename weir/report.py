@@ -34,6 +34,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     from pyspark.errors import PySparkException
 
+    from spark.http import SourceError
     from spark.progress import Progress
     from spark.run import Options, run
     from spark.session import start
@@ -60,6 +61,8 @@ def run_report(arguments: argparse.Namespace) -> int:
         except InUse as error:
             raise SettingsError("--out", str(error)) from None
         except Exception as error:
+            if isinstance(error, SourceError):
+                raise RequestFailed(str(error)) from None
             # Whoever stops us may have stopped Java first.
             if not stop.is_set() and isinstance(error, PySparkException):
                 reason = (error.getMessage() or str(error)).strip().partition("\n")[0]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark.http import SourceError
 from spark.loglines import MAX_LINE_BYTES, foreign_file, read_lines
 
 NAME = "access-edge-0-20260601T22.jsonl"
@@ -66,8 +67,34 @@ def test_a_line_without_its_newline_is_truncated(tmp_path: Path) -> None:
     assert [row["problem"] for row in rows(tmp_path, 0, 6)] == [None, "truncated"]
 
 
-def test_a_file_that_is_gone_has_no_lines(tmp_path: Path) -> None:
-    assert rows(tmp_path, 0, 100) == []
+def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+    assert [(row["position"], row["problem"]) for row in rows(tmp_path, 7, 100)] == [(7, "gone")]
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="none is not there on .*: all executors must see"):
+        rows(tmp_path / "none", 0, 100)
+
+
+def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / NAME).symlink_to(NAME)
+    with pytest.raises(SourceError, match=f"{NAME} on .*: Too many levels"):
+        rows(tmp_path, 0, 100)
+
+
+def test_a_file_that_is_compressed_while_it_is_opened_loses_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / NAME).write_bytes(b"one\ntwo\n")
+    (tmp_path / f"{NAME}.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    really_open = Path.open
+
+    def remove_first(self: Path, mode: str) -> Any:
+        self.unlink()
+        return really_open(self, mode)
+
+    monkeypatch.setattr(Path, "open", remove_first)
+    assert lines(rows(tmp_path, 0, 8)) == ["one", "two"]
 
 
 def test_a_file_that_was_compressed_meanwhile_gives_the_same_piece(tmp_path: Path) -> None:
