@@ -72,7 +72,7 @@ class Folder:
         """`stop` was the end when the run began: what came later is for the next one."""
         from spark.logfiles import advance
 
-        found = self._found()
+        found, _ = self._look()
         if stop is not None:
             ends = progress | stop
             found = [
@@ -100,24 +100,43 @@ class Folder:
             for span in spans(start, end, self._piece_bytes)
         ]
 
-    def _found(self) -> list[Any]:
+    def unreadable(self) -> list[str]:
+        """Our files, and folders: they wait for a run that may read them."""
+        return sorted(self._look()[1])
+
+    def _look(self) -> tuple[list[Any], list[str]]:
+        """What is there, and the names of what cannot be read."""
+        from protocol.accesslog import parse_file_name
         from spark.logfiles import PACKED, Found
 
-        found = []
-        for folder, _, names in os.walk(self._path):
+        found: list[Any] = []
+        closed: list[str] = []
+
+        def refused(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                closed.append(self._shown(error.filename))
+
+        for folder, _, names in os.walk(self._path, onerror=refused):
             for name in names:
                 path = os.path.join(folder, name)
-                relative = os.path.relpath(path, self._path)
-                shown = relative.encode(errors="backslashreplace").decode()
-                if relative != shown:  # such a name is never ours
-                    shown += "?"
+                is_ours = parse_file_name(name) is not None
                 try:
                     status = os.stat(path)
-                    unpacked = _unpacked_size(path) if name.endswith(PACKED) else 0
-                except OSError:
-                    continue  # gone, or a link to nowhere
-                found.append(Found(shown, status.st_size, status.st_mtime_ns // 10**6, unpacked))
-        return found
+                    if is_ours and not os.access(path, os.R_OK):
+                        raise PermissionError
+                    unpacked = _unpacked_size(path) if is_ours and name.endswith(PACKED) else 0
+                except OSError as error:  # not found: gone, or a link to nowhere
+                    if is_ours and not isinstance(error, FileNotFoundError):
+                        closed.append(self._shown(path))
+                    continue
+                changed_ms = status.st_mtime_ns // 10**6
+                found.append(Found(self._shown(path), status.st_size, changed_ms, unpacked))
+        return found, closed
+
+    def _shown(self, path: str) -> str:
+        relative = os.path.relpath(path, self._path)
+        shown = relative.encode(errors="backslashreplace").decode()
+        return shown if relative == shown else shown + "?"  # such a name is never ours
 
     def _last_line_end(self, name: str, start: int, end: int) -> int:
         try:

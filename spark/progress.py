@@ -15,6 +15,7 @@ class Progress:
         self._clock = clock
         self._started = clock()
         self._is_terminal = out.isatty()
+        self._noted: set[str] = set()
 
     def doing(self, what: str) -> None:
         if self._is_terminal:
@@ -23,6 +24,12 @@ class Progress:
     def done(self, what: str) -> None:
         start = CLEAR_LINE if self._is_terminal else ""
         self._write(f"{start}{self._time()}  {what}\n")
+
+    def note(self, what: str) -> None:
+        """What stays true is told once."""
+        if what not in self._noted:
+            self._noted.add(what)
+            self.done(f"note: {what}")
 
     def _time(self) -> str:
         return f"{self._clock() - self._started:7.1f} s"

@@ -34,6 +34,7 @@ from spark.summary import Summary
 from spark.tables import Change, Tables
 
 TRIES = 3
+NAMED = 10  # of things that a note counts
 STOP_SECS = 1  # until it is noticed that a run is to end
 
 # Tables by date: from requests, and from a table that was made before them.
@@ -102,9 +103,19 @@ def finish(context: Context) -> None:
         days = (f"requests/date={date}" for date in state.stale)
         with tuned(context.session, tables.size_bytes(*days, "log_files", "log_runs")):
             refresh(context)
-    notes = make_state(context)
+    notes = [*find_unreadable(context), *make_state(context)]
+    for note in notes:
+        context.progress.note(note)
     with tuned(context.session, tables.size_bytes(*FROM_REQUESTS, "traffic_and_state")):
         make_report(context, notes)
+
+
+def find_unreadable(context: Context) -> list[str]:
+    names = logsource.Folder({"path": str(context.options.logs)}).unreadable()
+    if not names:
+        return []
+    shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+    return [f"Logs that cannot be read, and are left for later ({len(names):,}): {shown}."]
 
 
 def make_state(context: Context) -> list[str]:
@@ -119,7 +130,6 @@ def make_state(context: Context) -> list[str]:
     try:
         done = update_state(context.session, context.tables, origin, usage)
     except SourceError as error:
-        context.progress.done(f"state: not read: {error}")
         return [f"The state is that of an earlier run: {error}."]
     if done:
         context.progress.done(f"state: {done}")

@@ -1,5 +1,6 @@
 """What a batch has read is in the tables, or the run fails."""
 
+import html
 import io
 import random
 import shutil
@@ -81,3 +82,22 @@ def test_files_that_only_the_driver_sees_fail_the_run(
     [told] = tables.read(spark, "quarantine", QUARANTINE).collect()
     assert (told.file, told.reason) == ("removed", "gone")
     tables.close()
+
+
+def test_a_file_that_cannot_be_read_is_told_and_read_by_a_later_run(
+    spark: SparkSession, options: Options
+) -> None:
+    path = options.logs / file_name("edge", 1, START_MS)
+    kept = path.read_bytes()
+    path.unlink()
+    path.symlink_to(path.name)  # nobody can read that, not even root
+    assert count(spark, options) == 5
+    assert f"are left for later (1): {path.name}." in report(options)
+    path.unlink()
+    path.write_bytes(kept)
+    assert count(spark, options) == 10
+    assert "cannot be read" not in report(options)
+
+
+def report(options: Options) -> str:
+    return html.unescape((options.out / "report.html").read_text())

@@ -22,6 +22,14 @@ def test_a_file_gets_a_line_for_each_step_that_is_done() -> None:
     assert tell(io.StringIO()) == "    1.0 s  read\n"
 
 
+def test_a_note_is_told_once() -> None:
+    out = io.StringIO()
+    progress = Progress(out, lambda: 0.0)
+    for what in ("one", "one", "two", "one"):
+        progress.note(what)
+    assert out.getvalue() == "    0.0 s  note: one\n    0.0 s  note: two\n"
+
+
 def test_a_terminal_shows_the_step_it_is_at_until_it_is_done() -> None:
     expected = f"{CLEAR_LINE}    1.0 s  reading …{CLEAR_LINE}    2.5 s  read\n"
     assert tell(Terminal()) == expected
