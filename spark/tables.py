@@ -64,6 +64,8 @@ class Tables:
             self.close()
             raise InUse(f"another run writes to {self.folder}") from None
         shutil.rmtree(self._staging, ignore_errors=True)
+        if self.state.generation == 0:
+            self._recover()
         self._sweep()
 
     def close(self) -> None:
@@ -108,19 +110,37 @@ class Tables:
         generation = self._generations / f"{number:08d}"
         shutil.rmtree(generation, ignore_errors=True)  # of a run killed right before the last step
         made.rename(generation)
+        _sync_folder(self._generations)
+        self._point_to(generation)
+        self._sweep()
+
+    def _point_to(self, generation: Path) -> None:
         pointer = self._staging / "pointer"
         pointer.symlink_to(Path("_weir/generations") / generation.name)
         pointer.rename(self.current)
         _sync_folder(self.folder)
-        self._sweep()
+
+    def _recover(self) -> None:
+        """Somebody may have lost the link: the newest generation is taken. If that lacks what the
+        checkpoint says was read, all is read again."""
+        whole = sorted(path.parent for path in self._generations.glob(f"*/{STATE}"))
+        if whole:
+            self._staging.mkdir()
+            self._point_to(whole[-1])
+        commits = (path.name for path in (self.checkpoint / "commits").glob("[0-9]*"))
+        if max(map(int, commits), default=-1) > self.state.batch:
+            shutil.rmtree(self.checkpoint)
 
     def _sweep(self) -> None:
-        if not self.current.exists():
-            return
+        """A generation is there as a whole or not at all: it is moved away, then removed."""
         number = self.state.generation
+        if number == 0:
+            return
+        self._staging.mkdir(exist_ok=True)
         for path in self._generations.iterdir():
             if not number - KEPT < int(path.name) <= number:
-                shutil.rmtree(path, ignore_errors=True)
+                path.rename(self._staging / path.name)
+        shutil.rmtree(self._staging, ignore_errors=True)
 
 
 class Change:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -130,6 +131,75 @@ def test_generations_do_not_pile_up(tables: Tables) -> None:
         tables.commit(change, State(batch=batch))
     assert len(list((tables.folder / "_weir/generations").iterdir())) == 2
     assert len(contents(tables)) == len(OLD) + 5
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_link_that_is_lost_is_made_anew_to_the_newest_generation(
+    tables: Tables, dangling: bool
+) -> None:
+    change_some(tables)
+    commit_batches(tables, 2)
+    tables.close()
+    tables.current.unlink()
+    if dangling:
+        tables.current.symlink_to("_weir/generations/00000009")
+    tables.open()
+    assert contents(tables) == NEW
+    assert tables.state == State(generation=2, batch=2)
+    assert tables.checkpoint.exists()
+
+
+def test_what_is_lost_with_the_newest_generation_is_read_again(tables: Tables) -> None:
+    change_some(tables)
+    commit_batches(tables, 2)
+    tables.close()
+    shutil.rmtree(tables.current.resolve())
+    tables.open()
+    assert contents(tables) == OLD
+    assert not tables.checkpoint.exists()
+
+
+def test_without_any_generation_all_is_read_again(tables: Tables) -> None:
+    commit_batches(tables, 1)
+    tables.close()
+    shutil.rmtree(tables.current.resolve())
+    tables.open()
+    assert tables.state == State()
+    assert not tables.checkpoint.exists()
+
+
+def commit_batches(tables: Tables, last: int) -> None:
+    """As Spark does when they are done."""
+    (tables.checkpoint / "commits").mkdir(parents=True)
+    for number in range(last + 1):
+        (tables.checkpoint / "commits" / str(number)).touch()
+        (tables.checkpoint / "commits" / f".{number}.crc").touch()
+
+
+def test_a_generation_is_on_the_disk_under_its_name_before_the_link_moves(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    really_sync, really_rename = os.fsync, os.rename
+
+    def sync(file: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{file}')).name}")
+        really_sync(file)
+
+    def rename(source: Path, target: Path) -> None:
+        done.append(f"name {target.name}")
+        really_rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "rename", rename)
+    change_some(tables)
+    after = done[done.index("name 00000002") :]
+    assert after == [
+        "name 00000002",
+        "sync generations",
+        "name tables",
+        f"sync {tables.folder.name}",
+    ]
 
 
 def test_only_one_run_may_write(tables: Tables) -> None:
