@@ -7,7 +7,8 @@ costs a request for each, but no bytes (`Streams.border`).
 A streaming query's position is {stream: {"offset": ..., "incarnation": ...}}. A stream that is not
 in it begins at the option `start`; one with another incarnation was created anew, and begins at its
 beginning. A stream that has gone keeps its place while it is named; in a bucket it is forgotten,
-or positions would grow with each stream that ever was.
+or positions would grow with each stream that ever was. A position without any stream says BEGUN, as
+the empty one is the beginning itself: `start=now` passes over what is there then, and no more.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ HEADS_PER_CONNECTION = 16
 Heads = dict[str, Head]
 Position = Mapping[str, Mapping[str, str]]
 Partitions = list[tuple[Range, ...]]
+
+BEGUN = ""  # in place of a stream, whose name is never empty
 
 
 class Planner:
@@ -117,11 +120,15 @@ class Planner:
                     if share < waiting[name]:
                         end = _reach(streams, name, begins[name], found[name].tail, share)
                         ends[name]["offset"] = end
+        if not ends:
+            return {BEGUN: {}}
         return dict(sorted(ends.items()))  # equal positions must look equal
 
     def plan_between(self, start: Position, end: Position) -> Partitions:
         ranges = []
         for name, to in end.items():
+            if name == BEGUN:
+                continue
             head = Head(to["offset"], to["incarnation"])
             begin = self._begin(start, name, head)
             ranges.append(Range(name, head.incarnation, begin, head.tail, head.tail, Beyond.LATER))

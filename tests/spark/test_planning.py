@@ -195,6 +195,31 @@ def test_now_passes_over_what_is_there_at_first_and_nothing_else(
     assert messages(read_all(door, query.plan_between(first, second))) == ['"2"', '"3"']
 
 
+def test_what_appears_after_a_query_began_with_nothing_is_read_from_its_beginning(
+    door: Door, writer: Writer
+) -> None:
+    query = streaming(door, stream="a", start="now")
+    first = query.latest({}, query.look(), 0)
+    assert first != {} and query.plan_between({}, first) == []
+    assert query.latest(first, query.look(), 0) == first
+    writer.lay("a", '"1"', '"2"')
+    second = query.latest(first, query.look(), 0)
+    assert ends(second) == {"a": AT(8)}
+    assert messages(read_all(door, query.plan_between(first, second))) == ['"1"', '"2"']
+
+
+def test_a_bucket_that_was_emptied_has_not_just_begun(door: Door, writer: Writer) -> None:
+    query = streaming(door, bucket="buck", start="now")
+    writer.bucket("buck")
+    writer.lay("/ds/buck/a", '"1"')
+    first = query.latest({}, query.look(), 0)
+    writer.delete("/ds/buck/a")
+    second = query.latest(first, query.look(), 0)
+    writer.lay("/ds/buck/b", '"2"')
+    third = query.latest(second, query.look(), 0)
+    assert messages(read_all(door, query.plan_between(second, third))) == ['"2"']
+
+
 def test_a_start_beyond_the_tail_is_refused_before_it_could_be_forgotten(
     front: Door, writer: Writer
 ) -> None:

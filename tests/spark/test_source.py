@@ -184,6 +184,15 @@ def test_a_restarted_query_neither_repeats_nor_skips(
     assert queries.committed == ["0", "1", "2"]
 
 
+def test_now_is_when_a_query_began_even_if_there_was_nothing(
+    session: SparkSession, front: Door, writer: Writer, tmp_path: Path
+) -> None:
+    queries = Queries(session, tmp_path, front, stream="a", start="now")
+    assert not any(queries.run())
+    writer.lay("a", '"1"', '"2"')
+    assert queries.run() == [['"1"', '"2"']]
+
+
 def test_available_now_reads_in_bounded_batches_to_where_streams_ended_at_its_start(
     session: SparkSession, front: Door, writer: Writer, tmp_path: Path
 ) -> None:
