@@ -1,7 +1,7 @@
 """The options of the `durable_stream` source: what each means, and what is refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -69,8 +69,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
         raise SourceError("option 'prefix' goes with 'bucket'")
     return Options(
         address=Address(
-            _url(options.get("url", "")),
-            _token(options.get("token", "")),
+            _sound(options, "url", url_fault),
+            _sound(options, "token", token_fault),
             _seconds(options, "timeoutSeconds", 30.0, least=0.001),
             _count(options, "retries", 5),
         ),
@@ -87,21 +87,26 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
     )
 
 
-def _url(text: str) -> str:
+def url_fault(text: str) -> str:
+    """What is wrong with it, if anything: not shown, as there may be a password in it."""
     try:
         parts = urlsplit(text)
         bare = not (parts.username or parts.password or parts.query or parts.fragment)
         good = bare and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         good = False
-    if not good:
-        raise SourceError("option 'url' must be like http://host:port, without user or query")
-    return text
+    return "" if good else "must be like http://host:port, without user or query"
 
 
-def _token(text: str) -> str:
-    if not text.isascii() or not text.isprintable() or " " in text:
-        raise SourceError("option 'token' has characters that no token has")
+def token_fault(text: str) -> str:
+    good = text.isascii() and text.isprintable() and " " not in text
+    return "" if good else "has characters that no token has"
+
+
+def _sound(options: Mapping[str, str], name: str, fault: Callable[[str], str]) -> str:
+    text = options.get(name, "")
+    if said := fault(text):
+        raise SourceError(f"option {name!r} {said}")
     return text
 
 

@@ -81,7 +81,8 @@ class Context:
 def run(
     session: SparkSession, options: Options, progress: Progress, stop: Event | None = None
 ) -> None:
-    """Raises InUse, and SourceError for what cannot be read. Ends between two steps when `stop` is set; `watch` ends in no other way."""
+    """Raises InUse, and SourceError for what cannot be read. Ends between two steps when `stop` is
+    set; `watch` ends in no other way."""
     stop = stop or Event()
     tables = Tables(options.out)
     tables.open()

@@ -17,6 +17,7 @@ from threading import Event
 from types import FrameType
 from typing import TextIO
 
+from spark.options import token_fault, url_fault
 from weir.exits import RequestFailed
 from weir.state import token_of
 from wire.settings import SettingsError
@@ -27,8 +28,12 @@ JAVA_LOG = Path("_weir/spark.log")
 def run_report(arguments: argparse.Namespace) -> int:
     # Executors have folders of their own to start from.
     logs, out = Path(arguments.logs).absolute(), Path(arguments.out).absolute()
-    if not logs.is_dir():
-        raise SettingsError("--logs", f"{logs} is not a folder")
+    origin, token = arguments.origin or "", token_of(arguments) or ""
+    _check_folders(logs, out)
+    if origin and (fault := url_fault(origin)):
+        raise SettingsError("--origin", fault)
+    if fault := token_fault(token):
+        raise SettingsError("--token", fault)
     _need_spark()
     (out / JAVA_LOG).parent.mkdir(parents=True, exist_ok=True)
 
@@ -43,8 +48,8 @@ def run_report(arguments: argparse.Namespace) -> int:
     options = Options(
         logs=logs,
         out=out,
-        origin=arguments.origin or "",
-        token=token_of(arguments) or "",
+        origin=origin,
+        token=token,
         streams=tuple(arguments.stream),
         buckets=tuple(arguments.bucket),
         watch=arguments.watch,
@@ -76,6 +81,16 @@ def run_report(arguments: argparse.Namespace) -> int:
                 session.stop()
         progress.done(f"report: {out / 'report.html'}, tables: {out / 'tables'}")
     return 0
+
+
+def _check_folders(logs: Path, out: Path) -> None:
+    if not logs.is_dir():
+        raise SettingsError("--logs", f"{logs} is not a folder")
+    if not os.access(logs, os.R_OK | os.X_OK):
+        raise SettingsError("--logs", f"{logs} cannot be read")
+    read, written = logs.resolve(), out.resolve()
+    if written.is_relative_to(read) or read.is_relative_to(written):
+        raise SettingsError("--out", f"{out} and the logs in {logs} must not lie in one another")
 
 
 def stop_by_signal(stop: Event) -> None:

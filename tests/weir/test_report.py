@@ -20,6 +20,12 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
+def folders(tmp_path: Path) -> list[str]:
+    """As they should be."""
+    (tmp_path / "logs").mkdir()
+    return ["--logs", str(tmp_path / "logs"), "--out", str(tmp_path / "out")]
+
+
 def test_logs_that_are_no_folder_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -28,11 +34,41 @@ def test_logs_that_are_no_folder_are_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("logs", "out"), [("a", "a"), ("a", "a/out"), ("a/logs", "a"), ("link", "a/out")]
+)
+def test_logs_and_tables_in_one_another_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], logs: str, out: str
+) -> None:
+    (tmp_path / "a/logs").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a")
+    said = fails(capsys, "--logs", str(tmp_path / logs), "--out", str(tmp_path / out))
+    assert said.startswith("weir: --out: ") and "must not lie in one another" in said
+    assert not (tmp_path / out / "_weir").exists()
+
+
+@pytest.mark.parametrize(
+    "origin", ["localhost:4437", "http://user:secret@host:4437", "ftp://host", "http://"]
+)
+def test_an_origin_that_is_no_url_is_refused_and_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], origin: str
+) -> None:
+    said = fails(capsys, *folders(tmp_path), "--origin", origin)
+    assert said == "weir: --origin: must be like http://host:port, without user or query\n"
+
+
+def test_a_token_that_is_none_is_refused_and_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = fails(capsys, *folders(tmp_path), "--token", "a\nb")
+    assert said == "weir: --token: has characters that no token has\n"
+
+
 def test_without_java_it_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    said = fails(capsys, "--logs", str(tmp_path), "--out", str(tmp_path / "out"))
+    said = fails(capsys, *folders(tmp_path))
     assert said == ("weir: weir report: needs Java 17: apt-get install openjdk-17-jre-headless\n")
 
 
@@ -40,7 +76,7 @@ def test_without_pyspark_it_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weir.report.find_spec", lambda name: None)
-    said = fails(capsys, "--logs", str(tmp_path), "--out", str(tmp_path / "out"))
+    said = fails(capsys, *folders(tmp_path))
     assert said == (
         "weir: weir report: needs Spark: `make setup` in a checkout, "
         "or pip install 'weir-gateway[spark]'\n"
