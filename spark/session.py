@@ -21,6 +21,7 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.driver.maxResultSize": "256m",
+    "spark.hadoop.fs.permissions.umask-mode": "027",  # as of the logs
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "8",  # small ones are joined, see adaptive execution
     "spark.sql.files.maxPartitionBytes": "64m",

@@ -23,9 +23,18 @@ from weir.state import token_of
 from wire.settings import SettingsError
 
 JAVA_LOG = Path("_weir/spark.log")
+PRIVATE = 0o027  # what logs say is not for everyone, nor is what is made of them
 
 
 def run_report(arguments: argparse.Namespace) -> int:
+    before = os.umask(PRIVATE)
+    try:
+        return _run(arguments)
+    finally:
+        os.umask(before)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     # Executors have folders of their own to start from.
     logs, out = Path(arguments.logs).absolute(), Path(arguments.out).absolute()
     origin, token = arguments.origin or "", token_of(arguments) or ""
