@@ -55,10 +55,10 @@ def read_lines(
         return
     except OSError as error:
         raise SourceError(f"{folder / name} on {gethostname()}: {error.strerror}") from None
-    span = (0, None) if name.endswith(PACKED) else (start, end)
+    is_whole = name.endswith(PACKED)
     with file:
         try:
-            yield from _read(file, name, *span, block_bytes)
+            yield from _read(file, name, start, None if is_whole else end, block_bytes)
         except BAD_GZIP as error:
             yield _row(name, -1, str(error).encode(), "damaged-gzip")
 

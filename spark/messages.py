@@ -14,6 +14,7 @@ from protocol.jsonmode import MAX_DEPTH
 from protocol.state import CONTROLS, DELETE, OPERATIONS, RULES
 
 MESSAGE, SNAPSHOT = "message", "snapshot"  # kinds of rows that hold messages
+FAILURE = "failure"  # of rows that say why there are none
 
 USUAL_DEPTH = 12
 DAY_MS = 86_400_000
@@ -43,18 +44,19 @@ _OFFSET = r"^[!-%'-+\-.0-<>@-~]{1,255}\z"
 
 def judge(rows: DataFrame) -> DataFrame:
     """Rows of the `durable_stream` source with what their messages say. `fault` is the field that
-    breaks its rule, null in good ones; the other columns mean nothing where it is not. Bytes of
-    streams that are not JSON are left out."""
+    breaks its rule, null in good ones; the other columns mean nothing where it is not. `failure` is
+    what a failure says, null in all other rows. Bytes of streams that are not JSON are left out."""
     place = ("stream", "incarnation", "offset", "position", "next_offset", "kind")
-    held = rows.where(F.col("kind").isin(MESSAGE, SNAPSHOT)).select(
+    held = rows.where(F.col("kind").isin(MESSAGE, SNAPSHOT, FAILURE)).select(
         *place,
+        F.when(F.col("kind") == FAILURE, F.col("message")).alias("failure"),
         _is_empty_snapshot().alias("is_empty"),
         F.when(_is_json(F.col("message")), F.col("message")).alias("message"),
     )
     cut = _with_fields(held, "fields", F.col("message"), ("type", "key"), ("value", "headers"))
     cut = _with_fields(cut, "headers", F.col("fields")[3], _HEADERS, ())
     raw = cut.select(
-        *(*place, "is_empty"),
+        *(*place, "failure", "is_empty"),
         F.col("fields").isNotNull().alias("is_object"),
         F.col("headers").isNotNull().alias("has_headers"),
         _text(F.col("fields")[0]).alias("type"),
@@ -66,7 +68,7 @@ def judge(rows: DataFrame) -> DataFrame:
     timed = read.withColumn("time_ms", _timestamp_ms(F.col("timestamp")))
     is_worth = F.col("time_ms").between(EARLIEST_MS, LATEST_MS)
     return timed.select(
-        *place,
+        *(*place, "failure"),
         F.when(~F.col("is_empty"), _fault()).alias("fault"),
         *("type", "key", "operation", "control"),
         F.when(F.col("operation") != DELETE, F.col("value")).alias("value"),

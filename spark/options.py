@@ -24,6 +24,7 @@ NAMES = (
     "maxBytesPerBatch",
     "pollSeconds",
     "failOnDataLoss",
+    "failOnError",
     "timeoutSeconds",
     "retries",
 )
@@ -46,6 +47,7 @@ class Options:
     max_bytes_per_batch: int  # 0: no limit
     poll_s: float
     fail_on_data_loss: bool
+    fail_on_error: bool  # else a stream that cannot be read is a row of the kind `failure`
 
     def start_of(self, stream: str) -> str:
         return self.start.get(stream, self.start.get("", START))
@@ -84,6 +86,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
         poll_s=_seconds(options, "pollSeconds", 0.5),
         # A streaming query lives longer than many a stream: a deletion is no accident there.
         fail_on_data_loss=_flag(options, "failOnDataLoss", not streaming),
+        fail_on_error=_flag(options, "failOnError", True),
     )
 
 

@@ -3,10 +3,16 @@ is at, which the next line takes the place of.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 CLEAR_LINE = "\r\x1b[K"
+NAMED = 10  # of things that a note counts
+
+
+def some(names: Sequence[str]) -> str:
+    """How many, and the first of them."""
+    return f"({len(names):,}): {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}"
 
 
 class Progress:

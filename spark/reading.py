@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from spark.http import SourceError
 from spark.ranges import Beyond, Range, span
-from spark.rows import chunk_rows, message_rows, messages_of, snapshot_rows
+from spark.rows import chunk_rows, failure_rows, message_rows, messages_of, snapshot_rows
 from spark.streams import Chunk, Streams, Trimmed, precedes
 
 MAX_LOOKS = 10  # at a growing stream whose offsets do not tell sizes
@@ -31,8 +31,13 @@ class DataLoss(SourceError):
 
 
 def read_ranges(
-    streams: Streams, ranges: tuple[Range, ...], *, fail_on_data_loss: bool
+    streams: Streams,
+    ranges: tuple[Range, ...],
+    *,
+    fail_on_data_loss: bool,
+    fail_on_error: bool = True,
 ) -> Iterator[pa.RecordBatch]:
+    """A failure that does not end the task is the last row of its range."""
     for each in ranges:
         try:
             yield from read_range(streams, each)
@@ -40,6 +45,10 @@ def read_ranges(
             if fail_on_data_loss:
                 raise
             _log.warning("%s", error)
+        except SourceError as error:
+            if fail_on_error:
+                raise
+            yield from failure_rows(each.stream, each.incarnation, each.start, str(error))
 
 
 def read_range(streams: Streams, wanted: Range) -> Iterator[pa.RecordBatch]:

@@ -116,6 +116,11 @@ def snapshot_rows(stream: str, incarnation: str, snapshot: Snapshot) -> Iterator
     return _batches(same, at, range(-count, 0), at, messages or [None], data)
 
 
+def failure_rows(stream: str, incarnation: str, offset: str, text: str) -> Iterator[pa.RecordBatch]:
+    """One row that says what went wrong."""
+    return _batches((stream, incarnation, "failure", ""), [offset], [0], [offset], [text], [None])
+
+
 def _snapshot_messages(snapshot: Snapshot) -> list[str]:
     """None where it is something else: nobody promised an array."""
     if media_type(snapshot.content_type) != JSON_TYPE:

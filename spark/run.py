@@ -25,7 +25,7 @@ from spark import logsource, requests, traffic
 from spark.http import Address, SourceError
 from spark.intake import LOG_FILES, Intake
 from spark.loglines import SHARED
-from spark.progress import Progress
+from spark.progress import Progress, some
 from spark.report import render
 from spark.schema import REQUESTS
 from spark.session import as_source_error, tuned
@@ -34,7 +34,6 @@ from spark.summary import Summary
 from spark.tables import Change, Tables
 
 TRIES = 3
-NAMED = 10  # of things that a note counts
 STOP_SECS = 1  # until it is noticed that a run is to end
 
 # Tables by date: from requests, and from a table that was made before them.
@@ -113,10 +112,7 @@ def finish(context: Context) -> None:
 
 def find_unreadable(context: Context) -> list[str]:
     names = logsource.Folder({"path": str(context.options.logs)}).unreadable()
-    if not names:
-        return []
-    shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
-    return [f"Logs that cannot be read, and are left for later ({len(names):,}): {shown}."]
+    return [f"Logs that cannot be read, and are left for later {some(names)}."] if names else []
 
 
 def make_state(context: Context) -> list[str]:
@@ -132,9 +128,9 @@ def make_state(context: Context) -> list[str]:
         done = update_state(context.session, context.tables, origin, usage)
     except SourceError as error:
         return [f"The state is that of an earlier run: {error}."]
-    if done:
-        context.progress.done(f"state: {done}")
-    return []
+    if done.said:
+        context.progress.done(f"state: {done.said}")
+    return done.notes
 
 
 def make_report(context: Context, notes: list[str]) -> None:

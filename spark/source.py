@@ -138,5 +138,8 @@ def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatc
     """A plan without any partition comes here as one without a value."""
     with Client(options.address) as client:
         yield from read_ranges(
-            Streams(client), partition.value or (), fail_on_data_loss=options.fail_on_data_loss
+            Streams(client),
+            partition.value or (),
+            fail_on_data_loss=options.fail_on_data_loss,
+            fail_on_error=options.fail_on_error,
         )

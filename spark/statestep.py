@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import reduce
 from urllib.parse import quote
 
 from pyspark.errors import PySparkException
@@ -19,14 +20,15 @@ from pyspark.sql.types import StructType
 
 from protocol.media import media_type
 from protocol.names import BUCKET_PREFIX, JSON_TYPE
-from protocol.offsets import START
+from protocol.offsets import START, is_offset
 from spark import messages, state
 from spark.http import Address, Client, SourceError
 from spark.joined import traffic_and_state
+from spark.progress import some
 from spark.ranges import span
 from spark.session import as_source_error, tuned
 from spark.source import COLUMNS, FORMAT
-from spark.streams import Streams, incarnation_of, precedes, stream_path
+from spark.streams import REASONS, Streams, incarnation_of, precedes, stream_path
 from spark.tables import Change, Tables
 
 STREAMS = (
@@ -81,20 +83,37 @@ class Stream:
         return self.status == READ and precedes(self.offset, self.tail)
 
 
-def update_state(session: SparkSession, tables: Tables, origin: Origin, usage: DataFrame) -> str:
-    """One change of the tables, if there is any; says what was done. `usage` is the table of that
-    name."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a step did, if anything, and what the reader of the report is told."""
+
+    said: str
+    notes: list[str]
+
+
+def update_state(session: SparkSession, tables: Tables, origin: Origin, usage: DataFrame) -> Done:
+    """One change of the tables, if there is any. `usage` is the table of that name."""
     known = {row.name: row for row in _known(tables.read(session, "state_streams", STREAMS))}
-    found = find_streams(origin, known, _names(usage))
-    news = [stream for stream in found if stream.has_news]
-    is_same = not news and {each.kept for each in found} == {each.kept for each in known.values()}
-    if is_same and tables.state.is_joined:
-        return ""
-    size = sum(span(each.offset, each.tail) or math.inf for each in news)
+    found, notes = find_streams(origin, known, _names(usage))
+    if _is_same(found, known) and tables.state.is_joined:
+        return Done("", [*notes, *_refusals(found)])
+    size = sum(span(each.offset, each.tail) or math.inf for each in found if each.has_news)
     change = tables.begin()
-    with tuned(session, size + tables.size_bytes("state", "state_changed", "state_churn", "usage")):
+    kept = tables.size_bytes("state", "state_changed", "state_churn", "usage")
+    with tuned(session, size + kept):
+        judged, failed = _read(session, change, origin.address, found)
+        found = [
+            refused(each.name, failed[each.name], known.get(each.name))
+            if each.name in failed
+            else each
+            for each in found
+        ]
+        notes += _refusals(found)
+        is_same = _is_same(found, known)
+        if is_same and tables.state.is_joined:
+            return Done("", notes)
         if not is_same:
-            _apply(session, tables, change, origin, found)
+            _apply(session, tables, change, judged, found)
         counts = _latest(session, tables, change, "state_counts", _schema_of_counts(session))
         churn = _latest(session, tables, change, "state_churn", CHURN)
         changed = _latest(session, tables, change, "state_changed", state.CHANGED)
@@ -102,20 +121,38 @@ def update_state(session: SparkSession, tables: Tables, origin: Origin, usage: D
         change.replace_all("traffic_and_state", both)
     tables.commit(change, replace(tables.state, is_joined=True))
     statuses = [stream.status for stream in found]
+    news = sum(stream.has_news for stream in found)
     parts = [f"{statuses.count(each)} {each}" for each in (NOT_JSON, GONE, REFUSED)]
-    return f"{len(news)} of {len(found)} streams have news ({', '.join(parts)})"
+    return Done(f"{news} of {len(found)} streams have news ({', '.join(parts)})", notes)
+
+
+def _is_same(found: list[Stream], known: dict[str, Stream]) -> bool:
+    """Nothing to read, and nothing to say that the table of streams does not say."""
+    is_known = {each.kept for each in found} == {each.kept for each in known.values()}
+    return is_known and not any(each.has_news for each in found)
+
+
+def _refusals(found: list[Stream]) -> list[str]:
+    reasons = {str(status): f"{status}, {reason}" for status, reason in REASONS.items()}
+    names = [
+        f"{each.name} ({reasons.get(each.detail, each.detail)})"
+        for each in found
+        if each.status == REFUSED
+    ]
+    return [f"Streams whose state is that of an earlier run {some(names)}."] if names else []
 
 
 # -- which streams ---------------------------------------------------------------------------------
 
 
-def find_streams(origin: Origin, known: dict[str, Stream], names: Iterable[str]) -> list[Stream]:
-    """All that are or were there, by name. Names of the log that nobody has, such as those that
-    scanners try, are passed over."""
+def find_streams(
+    origin: Origin, known: dict[str, Stream], names: Iterable[str]
+) -> tuple[list[Stream], list[str]]:
+    """All that are or were there, by name; notes on buckets. Names of the log that nobody has, such
+    as those that scanners try, are passed over."""
     seen = set(names)
-    buckets = {*origin.buckets, *filter(None, map(_bucket_of, seen))}
-    wanted = {*origin.streams, *seen, *known, *_listed(origin.address, sorted(buckets))}
-    ordered = sorted(wanted)
+    listed, notes = _listed(origin, {*filter(None, map(_bucket_of, seen))})
+    ordered = sorted({*origin.streams, *seen, *known, *listed})
 
     def ask(first: int) -> list[Stream]:
         with Client(origin.address) as client:
@@ -126,10 +163,8 @@ def find_streams(origin: Origin, known: dict[str, Stream], names: Iterable[str])
     with ThreadPoolExecutor(MAX_CONNECTIONS) as threads:
         found = [stream for part in threads.map(ask, range(MAX_CONNECTIONS)) for stream in part]
     kept = {*origin.streams, *known}
-    return sorted(
-        (each for each in found if each.status != GONE or each.name in kept),
-        key=lambda each: each.name,
-    )
+    there = (each for each in found if each.status != GONE or each.name in kept)
+    return sorted(there, key=lambda each: each.name), notes
 
 
 def _bucket_of(name: str) -> str:
@@ -138,16 +173,23 @@ def _bucket_of(name: str) -> str:
     return name.removeprefix(BUCKET_PREFIX).partition("/")[0]
 
 
-def _listed(address: Address, buckets: Iterable[str]) -> set[str]:
-    """A bucket that cannot be listed has only the streams that are named."""
+def _listed(origin: Origin, buckets: set[str]) -> tuple[set[str], list[str]]:
+    """A bucket that cannot be listed has only the streams that are named: who has asked for it is
+    told."""
     names: set[str] = set()
-    with Client(address) as client:
-        for bucket in buckets:
+    notes: list[str] = []
+    with Client(origin.address) as client:
+        for bucket in sorted({*origin.buckets, *buckets}):
+            fault = f"bucket {bucket!r}: there are no streams in it"
+            rows: set[str] = set()
             try:
-                names |= {row.name for row in Streams(client).listing(bucket, "")}
-            except SourceError:
-                continue
-    return names
+                rows = {row.name for row in Streams(client).listing(bucket, "")}
+            except SourceError as error:
+                fault = str(error)
+            if bucket in origin.buckets and not rows:
+                notes.append(f"Nothing is shown for {fault}.")
+            names |= rows
+    return names, notes
 
 
 def _look(client: Client, name: str, before: Stream | None) -> Stream:
@@ -166,13 +208,19 @@ def judge_stream(
     has_rows = old.status in (READ, REFUSED)
     if status in (404, 410):
         return Stream(name, GONE, is_over=has_rows)
-    if status != 200 or not tail:
-        return Stream(name, REFUSED, str(status), old.incarnation, old.offset)
+    if status != 200 or not is_offset(tail):
+        return refused(name, str(status), before)
     if media_type(content_type) != JSON_TYPE:
         return Stream(name, NOT_JSON, content_type, incarnation, is_over=has_rows)
     if old.incarnation != incarnation or precedes(tail, old.offset):
         return Stream(name, READ, "", incarnation, START, tail, is_over=has_rows)
     return Stream(name, READ, "", incarnation, old.offset, tail)
+
+
+def refused(name: str, detail: str, before: Stream | None) -> Stream:
+    """What was read of it before stays, and it is read on from there as soon as it can be."""
+    old = before or Stream(name, GONE)
+    return Stream(name, REFUSED, detail, old.incarnation, old.offset)
 
 
 def _names(usage: DataFrame) -> list[str]:
@@ -192,9 +240,8 @@ def _known(rows: DataFrame) -> list[Stream]:
 
 
 def _apply(
-    session: SparkSession, tables: Tables, change: Change, origin: Origin, found: list[Stream]
+    session: SparkSession, tables: Tables, change: Change, judged: DataFrame, found: list[Stream]
 ) -> None:
-    judged = _read(session, change, origin.address, [each for each in found if each.has_news])
     streams = tables.read(session, "state_streams", STREAMS)
     before = tables.read(session, "state", state.CURRENT)
     over = session.createDataFrame(
@@ -225,11 +272,33 @@ def _apply(
     change.replace_all("state_streams", _progress(session, streams, judged, found))
 
 
-def _read(session: SparkSession, change: Change, address: Address, news: list[Stream]) -> DataFrame:
-    """Judged messages by way of a file: they are needed several times, and must be read once."""
+def _read(
+    session: SparkSession, change: Change, address: Address, found: list[Stream]
+) -> tuple[DataFrame, dict[str, str]]:
+    """Judged messages by way of files: they are needed several times, and must be read once. Of
+    streams that cannot be read there is the reason and nothing else."""
+    left = [each for each in found if each.has_news]
+    parts: list[DataFrame] = []
+    failed: dict[str, str] = {}
+    for tries_left in reversed(range(TRIES if left else 0)):
+        rows = messages.judge(_new_rows(session, address, left))
+        try:
+            kept = _keep(session, change, f"judged-{tries_left}", rows)
+        except PySparkException as error:
+            if not tries_left and not parts:
+                raise as_source_error(error) from error
+            continue
+        faults = kept.where("failure is not null").groupBy("stream").agg(F.min("failure"))
+        failed = dict(map(tuple, faults.collect()))
+        parts.append(kept.where(~F.col("stream").isin(*failed)) if failed else kept)
+        left = [each for each in left if each.name in failed]
+        if not left:
+            break
     schema = messages.judge(session.createDataFrame([], COLUMNS)).schema
-    if not news:
-        return session.createDataFrame([], schema)
+    return reduce(DataFrame.unionByName, parts or [session.createDataFrame([], schema)]), failed
+
+
+def _new_rows(session: SparkSession, address: Address, news: list[Stream]) -> DataFrame:
     planned = session.createDataFrame(
         [(each.name, each.incarnation or None) for each in news],
         "planned string, planned_incarnation string",
@@ -238,7 +307,7 @@ def _read(session: SparkSession, change: Change, address: Address, news: list[St
     is_planned = (F.col("stream") == F.col("planned")) & F.col("incarnation").eqNullSafe(
         F.col("planned_incarnation")
     )
-    rows = (
+    return (
         session.read.format(FORMAT)
         .options(
             url=address.url,
@@ -249,17 +318,11 @@ def _read(session: SparkSession, change: Change, address: Address, news: list[St
             streams=json.dumps([quote(each.name) for each in news]),
             start=json.dumps({quote(each.name): each.offset for each in news}),
             failOnDataLoss=False,
+            failOnError=False,
         )
         .load()
         .join(F.broadcast(planned), is_planned, "left_semi")
     )
-    for tries_left in reversed(range(TRIES)):
-        try:
-            return _keep(session, change, "judged", messages.judge(rows))
-        except PySparkException as error:
-            if not tries_left:
-                raise as_source_error(error) from error
-    raise AssertionError("unreachable")
 
 
 def _progress(

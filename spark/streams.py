@@ -197,7 +197,7 @@ def _next_offset(answer: Answer, name: str) -> str:
     return offset
 
 
-_REASONS = {
+REASONS = {
     401: "the token is missing or not valid",
     403: "the token does not allow it",
     404: "not found",
@@ -206,5 +206,5 @@ _REASONS = {
 
 def _expect(answer: Answer, what: str) -> None:
     if answer.status != 200:
-        said = answer.detail() or _REASONS.get(answer.status, "")
+        said = answer.detail() or REASONS.get(answer.status, "")
         raise SourceError(f"{what}: answered {answer.status}{': ' if said else ''}{said}")

@@ -100,7 +100,7 @@ def test_a_wrong_token_is_not_shown() -> None:
 
 
 def test_names_are_known_in_any_case() -> None:
-    values = {"url": URL["url"], "bucket": "b", "failOnDataLoss": "true"}
+    values = {"url": URL["url"], "bucket": "b", "failOnDataLoss": "true", "failOnError": "false"}
     numbers = dict.fromkeys(("partitionBytes", "maxBytesPerBatch", "timeoutSeconds"), "5")
     others = {"retries": "1", "pollSeconds": "1", "prefix": "x", "start": "1", "end": "2"}
     given = values | numbers | others | {"token": "t"}

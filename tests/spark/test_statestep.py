@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,9 +14,10 @@ from protocol.offsets import START, format_offset
 from protocol.paths import stream_url
 from spark.statestep import Origin, Stream, judge_stream, update_state
 from spark.tables import Tables
+from tests.helpers.scripted_origin import Answer, ScriptedOrigin, SimpleStream
 from tests.spark.conftest import Door
 from tests.spark.histories import message
-from tests.spark.writer import Writer
+from tests.spark.writer import JSON, Writer
 from weir.cli import main
 
 USAGE = (
@@ -52,9 +54,12 @@ class Step:
         self._usage = spark.createDataFrame(list(seen), USAGE)
         self.tables = Tables(folder)
         self.said: list[str] = []
+        self.notes: list[str] = []
 
     def run(self) -> None:
-        self.said.append(update_state(self._spark, self.tables, self.origin, self._usage))
+        done = update_state(self._spark, self.tables, self.origin, self._usage)
+        self.said.append(done.said)
+        self.notes = done.notes
 
     def table(self, name: str) -> DataFrame:
         return self._spark.read.parquet(str(self.tables.path(name)))
@@ -170,6 +175,73 @@ def happen(chance: Random, writer: Writer, front: Door, name: str, lives: set[st
         writer.append(name, f"[{','.join(texts)}]")
 
 
+BROKEN = {
+    "failing": (Answer(500), "answered 500"),
+    "forbidden": (Answer(403), "answered 403: the token does not allow it"),
+    "spoilt": (
+        Answer(200, {"Content-Type": JSON, "Stream-Next-Offset": format_offset(999)}, b"[1,"),
+        "no JSON array of messages",
+    ),
+}
+
+
+def test_streams_that_cannot_be_read_do_not_stop_the_others(
+    spark: SparkSession, tmp_path: Path, server: ScriptedOrigin
+) -> None:
+    names = (*BROKEN, "good")
+    step = Step(spark, tmp_path, Door(server.url), *map(used, names))
+    streams = {name: SimpleStream(server, stream_url(name), JSON) for name in names}
+    step.tables.open()
+    for stream in streams.values():
+        stream.append(change("1").encode())
+    step.run()
+    for stream in streams.values():
+        stream.append(change("2").encode())
+    for name, (answer, _) in BROKEN.items():
+        server.on("GET", stream_url(name), answer)
+    step.run()
+    assert step.state_of("good") == {"user": {"1": 0, "2": 0}}
+    rows = step.by_stream("state_streams")
+    for name, (_, reason) in BROKEN.items():
+        assert step.state_of(name) == {"user": {"1": 0}}
+        assert (rows[name]["status"], rows[name]["messages"]) == ("refused", 1)
+        assert reason in rows[name]["detail"]
+    [note] = step.notes
+    assert note.startswith("Streams whose state is that of an earlier run (3): failing (")
+    generation = step.tables.current.readlink()
+    step.run()
+    assert (step.notes, step.said[-1]) == ([note], "")
+    assert step.tables.current.readlink() == generation
+    for name in BROKEN:
+        server.on("GET", stream_url(name), streams[name]._answer)
+    step.run()
+    assert all(step.state_of(name) == {"user": {"1": 0, "2": 0}} for name in names)
+    assert step.notes == []
+    step.tables.close()
+
+
+def test_what_is_refused_or_not_there_is_noted_in_every_run(
+    spark: SparkSession, tmp_path: Path, server: ScriptedOrigin
+) -> None:
+    listing = Answer(200, {"Content-Type": JSON}, b'{"streams":[]}')
+    server.on("HEAD", stream_url("secret"), Answer(401))
+    server.on("GET", "/ds/empty/streams", listing)
+    server.on("GET", "/ds/typo/streams", Answer(404))
+    step = Step(spark, tmp_path, Door(server.url), used("secret"), used("/ds/seen/only"))
+    step.origin = replace(step.origin, buckets=("empty", "typo"))
+    step.tables.open()
+    for _ in range(2):
+        step.run()
+        assert step.notes == [
+            "Nothing is shown for bucket 'empty': there are no streams in it.",
+            "Nothing is shown for bucket 'typo': answered 404: not found.",
+            "Streams whose state is that of an earlier run (1): "
+            "secret (401, the token is missing or not valid).",
+        ]
+    assert step.said[-1] == ""
+    step.tables.close()
+
+
 BEFORE = Stream("s", "read", "", "1" * 16, format_offset(5))
 
 
@@ -184,6 +256,7 @@ BEFORE = Stream("s", "read", "", "1" * 16, format_offset(5))
         ((404, "", "", ""), BEFORE, ("gone", START, True)),
         ((404, "", "", ""), None, ("gone", START, False)),
         ((403, "", "", ""), BEFORE, ("refused", BEFORE.offset, False)),
+        ((200, "", "no offset", JSON), BEFORE, ("refused", BEFORE.offset, False)),
     ],
 )
 def test_what_a_head_says_decides_what_is_read(
