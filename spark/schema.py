@@ -1,6 +1,7 @@
 """Columns of access-log lines in Spark, taken from `AccessRecord`: types, defaults, what must be.
 
-Which number a field may hold is decided here too: a sum must never overflow, whatever lines claim.
+Which number a field may hold is decided here too: a sum of two million lines does not overflow,
+whatever they claim.
 """
 
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from protocol.accesslog import AccessRecord
 
 _TYPES: dict[type, DataType] = {int: LongType(), float: DoubleType(), str: StringType()}
 
-MOST_COUNT = 2**53  # of an integer field
-MOST_MS = 1e12  # of a time span
+MOST_COUNT = 2**42  # of an integer field; a time needs nearly as much
+MOST_MS = 2.0**32  # of a time span, which is added up in microseconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """One Spark session for a run: quiet, in UTC, with bounds on memory.
 
-Sums of what lines claim are bounded by `spark.schema`, so ANSI arithmetic never stops a run.
+What a line may claim is bounded by `spark.schema`, so ANSI arithmetic does not stop a run.
 """
 
 import logging

@@ -210,7 +210,7 @@ def log_quality(runs: DataFrame, files: DataFrame) -> DataFrame:
     read = (
         files.withColumn("gateway", F.regexp_extract("file", name, 1))
         .withColumn("worker", F.regexp_extract("file", name, 2))
-        .withColumn("worker", F.when(F.col("worker") != "", F.col("worker").cast("bigint")))
+        .withColumn("worker", F.col("worker").try_cast("bigint"))
         .groupBy("gateway", "worker")
         .agg(
             F.countDistinct("file").alias("files"),

@@ -9,8 +9,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from protocol.accesslog import AccessRecord, decode_line, encode_line
+from spark.intake import LOG_FILES
 from spark.loglines import COLUMNS
 from spark.requests import copies, parse, quarantine, requests, seen_twice
+from spark.schema import MOST_COUNT, MOST_MS, NUMBERS, REQUESTS
+from spark.traffic import latency, log_quality, log_runs, traffic_by_minute, usage
 from tests.spark.logs import START_MS, WRONG_FIELDS, WRONG_LINES, Truth, other_writers, record
 
 NAME = "access-edge-1-0-20260601T22.jsonl"
@@ -36,6 +39,28 @@ def test_requests_are_what_the_protocol_decodes(
     expected = [msgspec.to_builtins(decode_line(line.encode())) for line in lines]
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
     assert all(row["time"].timestamp() * 1000 == row["time_ms"] for row in found)
+
+
+def test_two_million_lines_of_the_largest_numbers_can_be_added_up(
+    spark: SparkSession, records: list[AccessRecord]
+) -> None:
+    bounded = {"v", "time_ms", "status"}
+    most = {field.name: field.most for field in NUMBERS if field.name not in bounded}
+    line = msgspec.json.encode(msgspec.to_builtins(records[0]) | most)
+    beyond = line.replace(str(MOST_COUNT).encode(), str(MOST_COUNT + 1).encode())
+    both = parsed(spark, [line.decode(), beyond.decode()])
+    assert [row["reason"] for row in quarantine(both).collect()] == ["bad-value:worker"]
+    many = requests(both).crossJoin(spark.range(2_000_000))
+    rows = [make(many).collect()[0] for make in (traffic_by_minute, usage, latency)]
+    assert rows[0]["bytes_sent"] == rows[1]["bytes_sent"] == 2_000_000 * MOST_COUNT
+    assert rows[2]["duration_us"] == 2_000_000 * int(MOST_MS) * 1000
+
+
+def test_a_file_name_with_a_number_beyond_all_others_stops_nothing(spark: SparkSession) -> None:
+    name = f"access-edge-{10**30}-20260601T22.jsonl"
+    files = spark.createDataFrame([(name, 1, 0, 0, 1, None)], LOG_FILES)
+    runs = log_runs(spark.createDataFrame([], REQUESTS))
+    assert [row["quarantined"] for row in log_quality(runs, files).collect()] == [1]
 
 
 def test_what_is_wrong_with_a_line_is_told(
