@@ -3,7 +3,8 @@
 A fence of `console` is a session: lines that begin with `$ ` are typed, the others are what comes
 back. What differs from run to run (times, identities) is masked on both sides before comparing;
 a line `...` stands for any lines. A fence of `js` is a module that must run. Settings in `toml`
-must load, and the metrics in a query of `promql` must exist (test_operations.py).
+must load, and the metrics in a query of `promql` must exist (test_operations.py). Code in `python`
+is for Spark, and run by tests/spark/test_source.py.
 """
 
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 
-LANGUAGES = ("console", "js", "toml", "promql")
+LANGUAGES = ("console", "js", "toml", "promql", "python")
 
 _FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MASKS = (

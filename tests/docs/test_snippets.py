@@ -181,6 +181,10 @@ def test_nothing_that_looks_run_escapes(path: Path) -> None:
     assert not unknown_in(path.read_text("utf-8"))
 
 
+def test_python_is_where_it_is_run() -> None:
+    assert {one.document.name for one in all_snippets("python")} == {"analytics.md"}
+
+
 def test_what_no_test_runs_is_found() -> None:
     text = "```sh\nls\n```\n\n    $ ls\n\n```\nplain\n```\n\n```toml\n    $ in a fence\n```\n"
     assert unknown_in(text) == ["```sh", "    $ ls", "```"]
