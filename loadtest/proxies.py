@@ -181,7 +181,7 @@ def find_redis() -> Path:
 def start_redis(port: int) -> Start:
     """Small, and nothing is kept: what it holds can be fetched again."""
     command = [str(find_redis()), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    return Start([*command, "--maxmemory", "64mb", "--maxmemory-policy", "volatile-lru"], port)
+    return Start([*command, "--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru"], port)
 
 
 def find_nginx_modules() -> Path:

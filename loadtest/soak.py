@@ -107,6 +107,7 @@ class Stage:
 
 @contextmanager
 def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage]:
+    """All caches are small enough to be full when the warm-up is over: filling up is no leak."""
     tokens = write_tokens(folder, 200, "read:* write:* create:* delete:*")
     auth = {
         "DS_AUTH__MODE": "jwt",
@@ -116,7 +117,8 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
     }
     with ExitStack() as stack:
         command = [*weir_start(), "origin", "--port", "0", "--data-dir", str(folder / "data")]
-        origin = stack.enter_context(run_process(Start(command), folder / "origin.log"))
+        start = Start(command, environment={"DS_STORAGE__CACHE_BYTES": str(2 * MB)})
+        origin = stack.enter_context(run_process(start, folder / "origin.log"))
         redis_port = free_port()
         redis = stack.enter_context(run_process(start_redis(redis_port), folder / "redis.log"))
         processes = [Process("origin", origin.pid, origin.port), Process("redis", redis.pid)]
@@ -128,8 +130,7 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
                 "DS_GATEWAY__NAME": name,
                 "DS_GATEWAY__TRUSTED_HOPS": "1" if envoy else "0",
                 "DS_GATEWAY__ACCESS_LOG": str((folder / "access").absolute()),
-                # Small enough to be full when the warm-up is over: what fills up is no leak.
-                "DS_CACHE__MAX_BYTES": str(32 * MB),
+                "DS_CACHE__MAX_BYTES": str(16 * MB),
                 "DS_CACHE__REDIS_URL": f"redis://127.0.0.1:{redis_port}",
                 "DS_CACHE__HUB_WINDOW_BYTES": "16384",
             }
