@@ -27,7 +27,7 @@ from pages.scales import (
 )
 
 STYLES = ("line-1", "line-2", "line-3", "line-4", "line-5", "line-rest")
-PICTURE = (1000, 1720)
+PICTURE = (1000, 1840)
 HEADLINE = "polls"
 HEADLINE_PICTURE = (1000, 480)
 SHARES = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}

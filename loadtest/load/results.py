@@ -28,11 +28,11 @@ OPENING = """\
 Written by `weir load compare` on {at}: {machine}; {versions}. One run, one peer after another, each
 in a fresh process in front of a fresh origin in memory (node is the reference server by itself);
 other programs used {others:.2f} of the cores meanwhile. Weir and Envoy check a token on every
-request, and Weir writes its access log; nginx, Varnish and node check nothing. Generator, peer and
-origin share the cores. Load is open-loop: a time counts from when its request was due, so a server
-that stalls pays for all who waited. Bare times move with the machine. The ratios are times of the
-peer divided by Weir's: above 1, Weir was quicker. The charts, and every second of every run, are
-what `weir load report` draws.
+request, and Weir writes its access log; nginx, Varnish and node check nothing. nginx caches on disk
+and so survives a restart; the others forget. Generator, peer and origin share the cores. Load is
+open-loop: a time counts from when its request was due, so a server that stalls pays for all who
+waited. Bare times move with the machine. The ratios are times of the peer divided by Weir's: above
+1, Weir was quicker. The charts, and every second of every run, are what `weir load report` draws.
 """
 MISSING = "Not measured: {}.\n"
 

@@ -104,6 +104,12 @@ def test_a_generator_that_is_the_limit_says_so(ended: Ended, word: str) -> None:
     assert word in limit
 
 
+def test_a_clock_that_goes_by_milliseconds_is_no_limit() -> None:
+    ended = Ended(seconds=2.0, generator_cores=0.1, late_ms=0.0, lag_ms=1.2)
+    run = make_run(Second(0, "read", 10, times={bin_of(0.001): 10}), ended=ended)
+    assert summarise(run, "read").limits == ()
+
+
 def test_a_loop_that_stood_still_kept_everyone_waiting() -> None:
     meter = Meter()
     for _ in range(90):
