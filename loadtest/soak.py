@@ -34,6 +34,7 @@ from loadtest.peers import Start, run_process, weir_start
 from loadtest.proxies import free_port, start_redis
 from loadtest.tokens import AUDIENCE, ISSUER, TokenFiles, read_tokens, write_tokens
 from loadtest.trend import Tolerance, Trend, find_trend
+from protocol.offsets import format_offset
 
 FOLDER = Path(".bench/soak")
 MB = 1_000_000
@@ -217,13 +218,18 @@ class Crowd:
 
 
 async def fill_memos(session: Session, count: int) -> None:
-    """Servers remember so many heads of requests, and forget the oldest when there are more. So
-    many different ones fill what would else fill up slowly and look like a leak."""
+    """Servers remember so many heads of requests and what they made of them, and forget the oldest
+    when there are more. So many different reads, each beyond the end of a short stream, fill what
+    would else fill up slowly and look like a leak."""
+    path = session.new_path("short")
+    await session.create(path)
 
     async def ask(lane: int) -> None:
-        for number in range(lane, count, FILLING_LANES):
-            request = session.request("HEAD", f"{session.new_path('nobody')}-{number}")
-            await session.pool.ask(request, time.perf_counter(), timeout_s=30)
+        for number in range(lane + 1, count, FILLING_LANES):
+            request = session.request("GET", path, f"?offset={format_offset(number)}")
+            reply = await session.pool.ask(request, None, timeout_s=30)
+            if reply.status != 400:
+                raise RunFailedError(f"a read beyond the end was answered with {reply.status}")
 
     await asyncio.gather(*(ask(lane) for lane in range(FILLING_LANES)))
     session.meter.take(0)
