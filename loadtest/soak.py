@@ -221,10 +221,10 @@ async def fill_memos(session: Session, count: int) -> None:
     """Servers remember so many heads of requests and what they made of them, and forget the oldest
     when there are more. So many different reads, each beyond the end of a short stream, fill what
     would else fill up slowly and look like a leak."""
-    path = session.new_path("short")
-    await session.create(path)
 
     async def ask(lane: int) -> None:
+        path = session.new_path("short")  # of each lane, so that every gateway gets its share
+        await session.create(path)
         for number in range(lane + 1, count, FILLING_LANES):
             request = session.request("GET", path, f"?offset={format_offset(number)}")
             reply = await session.pool.ask(request, None, timeout_s=30)
