@@ -196,6 +196,19 @@ class Driver:
                 === {json.dumps(json.dumps(messages, ensure_ascii=False, separators=(",", ":")))}"""
         )
 
+    def unfold(self, within: str, words: str) -> str:
+        """The command there once it has the words; opened again if it was drawn anew meanwhile."""
+        self.page.wait_for(
+            f"""(() => {{
+                const folded = document.querySelector({json.dumps(within)})
+                    ?.querySelector('details:has(.curl)');
+                if (!folded) return false;
+                folded.open = true;
+                return folded.querySelector('.curl').innerText.includes({json.dumps(words)});
+            }})()"""
+        )
+        return self.text(f"{within} .curl")
+
     def curls(self) -> list[str]:
         """Of all that was sent, newest first."""
         found: list[str] = self.page.evaluate(

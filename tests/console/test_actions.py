@@ -410,9 +410,7 @@ def test_every_action_shows_the_curl_that_does_the_same(console: Driver) -> None
     submit()
     console.is_now("live")
     console.fill(".composer textarea", """{"it's": "$HOME `id` \\"quoted\\" \\u00e9é"}""")
-    console.page.click(".composer summary")
-    console.says("quoted", ".composer .curl")
-    shown.append(console.text(".composer .curl"))
+    shown.append(console.unfold(".composer", "quoted"))
     console.page.click(".composer .primary")
     console.counts(1)
     body = console.api.read(quote(name)).body
@@ -472,13 +470,11 @@ def test_every_view_shows_the_curl_that_reads_the_same(console: Driver) -> None:
     listing = console.text(".bucket-page .curl")
     console.page.evaluate("location.hash = '#/gateway'")
     console.says("Live readers", ".tiles")
-    console.page.click(".gateway-page summary")
-    console.says("/console/stats", ".gateway-page .curl")
-    figures = console.text(".gateway-page .curl")
+    figures = console.unfold(".gateway-page", "/console/stats")
     sent = console.curls()
     assert about in sent and listing in sent
     [snapshot] = [curl for curl in sent if "/snapshot/" in curl and offset in curl][:1]
-    [bootstrap] = [curl for curl in sent if "/bootstrap" in curl]
+    [bootstrap] = {curl for curl in sent if "/bootstrap" in curl}
     [live] = [curl for curl in sent if "live=sse" in curl and offset in curl]
     for curl, words in (
         (about, "Stream-Closed: true"),

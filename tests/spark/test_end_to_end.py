@@ -104,6 +104,7 @@ def test_the_report_and_the_metrics_agree(tmp_path: Path) -> None:
     finally:
         stop_servers(process)
     assert f"of {STREAMS + ARCHIVES} streams have news" in told.stderr
+    check_permissions(tmp_path / "out")
     followers = check_tables(tmp_path / "out/tables", metrics, json.loads(shown.stdout))
     with Chromium() as browser:
         page = browser.open((tmp_path / "out/report.html").as_uri())
@@ -112,12 +113,20 @@ def test_the_report_and_the_metrics_agree(tmp_path: Path) -> None:
         assert page.complaints == []
 
 
+def check_permissions(out: Path) -> None:
+    """What it makes is not for everyone."""
+    made = [out, *out.rglob("*")]
+    assert {path.suffix for path in made} >= {".html", ".parquet", ".log"}
+    assert not [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o027]
+
+
 def weir(*arguments: str) -> subprocess.CompletedProcess[str]:
     ran = subprocess.run(
         [sys.executable, "-m", "weir", *arguments],
         capture_output=True,
         text=True,
         env=os.environ | QUICK_JAVA,
+        umask=0o022,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     return ran

@@ -1,7 +1,5 @@
 """`weir report` before Spark is started: what is missing is told in one line."""
 
-import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +9,6 @@ from threading import Event
 
 import pytest
 
-from protocol.accesslog import encode_line, file_name
-from tests.helpers.require import need
-from tests.spark.logs import START_MS, record
 from weir.cli import main
 from weir.report import stop_by_signal
 
@@ -92,21 +87,6 @@ def test_the_command_line_does_not_load_spark() -> None:
     program = "import sys, weir.cli, weir.report; print('pyspark' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert found.stdout == "False\n"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_what_it_makes_is_not_for_everyone(tmp_path: Path) -> None:
-    need(shutil.which("java"), "Spark needs a Java runtime")
-    arguments = folders(tmp_path)
-    line = encode_line(record(random.Random(1), "edge", 0, 1, START_MS))
-    (tmp_path / "logs" / file_name("edge", 0, START_MS)).write_bytes(line)
-    command = [sys.executable, "-m", "weir", "report", "--master", "local[1]", *arguments]
-    subprocess.run(command, check=True, umask=0o022)
-    made = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
-    others = [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o027]
-    assert {path.suffix for path in made} >= {".html", ".parquet", ".log"}
-    assert others == []
 
 
 @pytest.fixture
