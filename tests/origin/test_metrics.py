@@ -3,6 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from origin.metrics import FAILURES
 from tests.conftest import StartOrigin
 from tests.helpers.origin import MODES, LocalOrigin
 from tests.helpers.rawhttp import Client, EventStream
@@ -19,6 +20,13 @@ def metrics(origin: LocalOrigin) -> dict[str, float]:
         for family in text_string_to_metric_families(reply.body.decode())
         for sample in family.samples
     }
+
+
+def test_failures_are_counted_from_zero(start_origin: StartOrigin) -> None:
+    """A counter that first appears as 1 has not risen for Prometheus: an alert would not see it."""
+    found = metrics(start_origin("memory"))
+    failures = [f"{m} {s}" for m in ("GET", "HEAD", "POST", "PUT", "DELETE") for s in FAILURES]
+    assert [found[f"weir_origin_requests_total {failure}"] for failure in failures] == [0] * 15
 
 
 @pytest.mark.parametrize("mode", MODES)
