@@ -120,6 +120,7 @@ def _add_envoy(envoy: argparse.ArgumentParser) -> None:
     plain.add_argument("--plain-port", type=int, help="port without TLS (10000)")
     plain.add_argument("--no-plain", action="store_true", help="no port without TLS")
     envoy.add_argument("--admin-port", type=int, help="port of Envoy's own pages (9901)")
+    envoy.add_argument("--metrics-port", type=int, help="port of its /metrics alone (none)")
     envoy.add_argument("--access-log", metavar="FILE", help="(standard output)")
     envoy.add_argument(
         "--trusted-hops", type=int, metavar="N", help="proxies in front, such as a CDN (0)"

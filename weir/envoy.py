@@ -24,7 +24,7 @@ from gateway.config import GatewayConfig, load_config
 from loadtest.errors import UnavailableError
 from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_envoy as find_packed
-from weir.envoyconfig import EnvoySettings, render, render_secret
+from weir.envoyconfig import METRICS_PATH, EnvoySettings, render, render_secret
 from weir.serve import base_url, raise_file_limit, stop_asked
 from weir.yamltext import to_yaml
 from wire.children import Child, ChildFailed, describe_exit
@@ -47,6 +47,7 @@ class EnvoyPorts(msgspec.Struct):
     port: int
     plain_port: int
     admin_port: int
+    metrics_port: int
 
 
 def run_envoy(arguments: argparse.Namespace) -> int:
@@ -76,6 +77,7 @@ def settings_of(arguments: argparse.Namespace, config: GatewayConfig) -> EnvoySe
         "port": arguments.port,
         "plain_port": arguments.plain_port,
         "admin_port": arguments.admin_port,
+        "metrics_port": arguments.metrics_port,
         "access_log": arguments.access_log,
         "trusted_hops": arguments.trusted_hops,
     }
@@ -136,7 +138,8 @@ def read_ports(listeners: bytes, admin_port: int) -> EnvoyPorts:
         for listener in msgspec.json.decode(listeners)["listener_statuses"]
         if "socket_address" in listener["local_address"]
     }
-    return EnvoyPorts(ports.get("tls", 0), ports.get("plain", 0), admin_port)
+    tls, plain, metrics = (ports.get(name, 0) for name in ("tls", "plain", "metrics"))
+    return EnvoyPorts(tls, plain, admin_port, metrics)
 
 
 def serve_envoy(
@@ -259,4 +262,7 @@ def envoy_lines(settings: EnvoySettings, ports: EnvoyPorts) -> str:
     if ports.plain_port:
         lines.append(f"weir envoy plain on {base_url(settings.host, ports.plain_port)} ({about})")
     lines.append(f"weir envoy admin on {base_url('127.0.0.1', ports.admin_port)}")
+    if ports.metrics_port:
+        metrics = base_url(settings.host, ports.metrics_port) + METRICS_PATH
+        lines.append(f"weir envoy metrics at {metrics}")
     return "\n".join(lines)

@@ -32,7 +32,7 @@ from wire.settings import SettingsError
 
 Json = dict[str, Any]
 
-GATEWAYS, KEYS = "gateways", "keys"  # clusters
+GATEWAYS, KEYS, ADMIN = "gateways", "keys", "admin"  # clusters
 PROVIDER, SECRET = "weir", "certificate"
 CONSOLE = ROOT.rstrip("/")
 CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
@@ -45,6 +45,9 @@ HEAP_BYTES = 1024 * MIB
 MARGIN_SECS = 15.0  # by which Envoy is more patient than the gateway
 ROTATION_JITTER = 1.1
 RING_SIZE = 4096
+
+METRICS, METRICS_PATH = "metrics", "/metrics"
+METRICS_CONNECTIONS = 100
 
 # The stream that a path is about: without query, and without what belongs to a stream (see
 # protocol.paths). A stream spelled in two ways may meet two gateways, which costs a fetch.
@@ -100,6 +103,7 @@ class EnvoySettings:
     port: int = 8443  # 0 lets Envoy choose, here and below
     plain_port: int | None = 10000  # None = no plain listener
     admin_port: int = 9901
+    metrics_port: int | None = None  # None = no port that shows metrics, and only them
     trusted_hops: int = 0  # proxies in front of Envoy whose X-Forwarded-For counts
     max_connections: int = 50_000
     health_secs: float = 1.0  # between two looks at a gateway
@@ -121,6 +125,9 @@ def render(settings: EnvoySettings) -> Json:
         clusters.append(_keys_cluster(settings.key_set))
         if not _is_url(settings.key_set):
             listeners.append(_keys_listener(settings.key_set))
+    if settings.metrics_port is not None:
+        listeners.append(_metrics_listener(settings, settings.metrics_port))
+        clusters.append(_admin_cluster(settings.admin_port))
     return {
         "node": {"id": "weir-edge", "cluster": "weir"},
         "admin": {"address": _address("127.0.0.1", settings.admin_port)},
@@ -369,6 +376,50 @@ def _keys_listener(jwks: str) -> Json:
 def _internal_listeners() -> Json:
     kind = "bootstrap.internal_listener.v3.InternalListener"
     return _named("bootstrap.internal_listener", kind, {})
+
+
+# -- metrics -----------------------------------------------------------------------------------
+
+
+def _metrics_listener(settings: EnvoySettings, port: int) -> Json:
+    """Envoy's numbers for Prometheus, and none of its other pages: some of those could stop it.
+    They are shown when Envoy is full, too."""
+    asked = {"name": ":path", "string_match": {"exact": METRICS_PATH}}  # with no query
+    route = {
+        "match": {"path": METRICS_PATH, "headers": [_method("GET"), asked]},
+        "route": {"cluster": ADMIN, "timeout": "10s", "prefix_rewrite": "/stats/prometheus"},
+    }
+    manager = {
+        "stat_prefix": METRICS,
+        "server_name": "weir",
+        "use_remote_address": True,
+        "request_headers_timeout": "10s",
+        "stream_idle_timeout": "30s",
+        "common_http_protocol_options": {"idle_timeout": "120s"},
+        "route_config": {
+            "name": METRICS,
+            "virtual_hosts": [{"name": METRICS, "domains": ["*"], "routes": [route]}],
+        },
+        "http_filters": [_router()],
+    }
+    own_limit = _named(
+        "filters.network.connection_limit",
+        "filters.network.connection_limit.v3.ConnectionLimit",
+        {"stat_prefix": METRICS, "max_connections": METRICS_CONNECTIONS},
+    )
+    return {
+        "name": METRICS,
+        "address": _address(settings.host, port),
+        "enable_reuse_port": False,
+        "bypass_overload_manager": True,
+        "filter_chains": [{"filters": [own_limit, _manager(manager)]}],
+    }
+
+
+def _admin_cluster(port: int) -> Json:
+    if not port:
+        raise SettingsError("--metrics-port", "wants an --admin-port that is known, not 0")
+    return _cluster(ADMIN, (f"127.0.0.1:{port}",), "1s")
 
 
 # -- routes ------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ class Envoy:
     port: int = 0
     plain_port: int = 0
     admin_port: int = 0
+    metrics_port: int = 0
 
     @property
     def url(self) -> str:
@@ -104,6 +105,7 @@ def running_envoy(
         wait_until(lambda: _is_ready(envoy, admin), START_SECS, "Envoy")
         ports = read_ports(envoy.ask(LISTENERS), envoy.admin_port)
         envoy.port, envoy.plain_port = ports.port, ports.plain_port
+        envoy.metrics_port = ports.metrics_port
         yield envoy
         process.terminate()
         assert process.wait(STOP_SECS) == 0, envoy.said

@@ -33,6 +33,10 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, st
         ((), "--gateway"),
         (("--gateway", "a:1", "--jwks", "x", "--cert", "c"), "--cert"),
         (("--gateway", "a:1"), "auth.jwks"),
+        (
+            ("--gateway", "a:1", "--jwks", "x", "--admin-port", "0", "--metrics-port", "0"),
+            "--metrics-port",
+        ),
         (("--fleet", "0"), "--fleet"),
         (("--fleet", "2", "--gateway", "a:1"), "--fleet"),
     ],
