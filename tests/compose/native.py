@@ -208,7 +208,9 @@ class Stack:
         return copy
 
     def wired_line(self, name: str, line: str) -> str:
-        """Of a file: addresses only."""
+        """Of a file: addresses, and the paths of other files."""
+        for source, target, _ in mounts(self.services[name]):
+            line = _replace_path(line, target, partial(self._source, name, source))
         names = "|".join(map(re.escape, self.services))
         return re.sub(
             rf"\b({names}|127\.0\.0\.1):(\d+)\b",

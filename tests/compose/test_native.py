@@ -101,7 +101,19 @@ def test_prometheus_finds_everyone(stack: Stack) -> None:
         found = fetch(stack.url("prometheus", 9090) + "/api/v1/targets")["data"]["activeTargets"]
         return {target["labels"]["job"] for target in found if target["health"] == "up"}
 
-    wait_until(lambda: healthy() == {"weir-gateway", "weir-origin", "prometheus"}, PATIENCE_S)
+    everyone = {"weir-envoy", "weir-gateway", "weir-origin", "prometheus"}
+    wait_until(lambda: healthy() == everyone, PATIENCE_S)
+
+
+def test_prometheus_judges_by_the_alerts_and_complains_of_nothing(stack: Stack) -> None:
+    url = stack.url("prometheus", 9090) + "/api/v1/rules"
+
+    def rules() -> list[Json]:
+        return [rule for group in fetch(url)["data"]["groups"] for rule in group["rules"]]
+
+    wait_until(lambda: all(rule["health"] == "ok" for rule in rules()), PATIENCE_S)
+    assert len(rules()) > 20
+    assert [rule["name"] for rule in rules() if rule["state"] != "inactive"] == []
 
 
 def test_the_inspector_shows_what_goes_to_the_origin(stack: Stack) -> None:

@@ -25,6 +25,7 @@ def base_name(metric: str) -> str:
 
 def test_every_metric_in_a_query_exists() -> None:
     queries = "\n".join(snippet.text for snippet in all_snippets("promql"))
+    queries += (ROOT / "configs/alerts.yml").read_text("utf-8")
     used = set(map(base_name, _METRIC.findall(queries)))
     assert len(used) > 15
     assert used <= known_metrics(), used - known_metrics()

@@ -4,6 +4,7 @@ The gateways are scripted here, so that all that reaches them is seen.
 """
 
 import errno
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 
 from gateway.config import GatewayConfig
+from loadtest.proxies import free_port
 from tests.helpers.envoy import Envoy, running_envoy
 from tests.helpers.gateway import KEY, bearer, make_gateway_config
 from tests.helpers.http2 import Http2
@@ -23,6 +26,7 @@ from tests.helpers.rawhttp import PREFIX, Connection, encode_request, wait_until
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin, dropped
 from tests.hostile.gateway.arena import check_refusal
 from weir.certificates import LIFETIME, ensure_dev_certificate
+from weir.envoyconfig import METRICS_PATH
 
 PATH = PREFIX + "a"
 PRODUCER = {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}
@@ -322,3 +326,56 @@ def test_new_keys_and_a_new_certificate_are_taken_without_a_restart(tmp_path: Pa
 
 def shown_certificate(edge: Edge) -> str:
     return ssl.get_server_certificate(("127.0.0.1", edge.envoy.port))
+
+
+# -- what it tells about itself --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
+    """With a port for metrics, and room for a single connection."""
+    folder = tmp_path_factory.mktemp("watched")
+    with running_edge(folder, admin_port=free_port(), metrics_port=0, max_connections=1) as edge:
+        yield edge
+
+
+def test_metrics_are_shown_although_envoy_is_full(watched: Edge) -> None:
+    with watched.connect() as connection:
+        assert connection.request("GET", PATH, watched.headers).status == 200
+        with socket.create_connection(("127.0.0.1", watched.envoy.plain_port), 10) as refused:
+            assert refused.recv(1) == b""
+        with Connection(watched.envoy.metrics_port) as prometheus:
+            answer = prometheus.request("GET", METRICS_PATH)
+    assert answer.status == 200
+    families = {family.name: family for family in parse_metrics(answer.body.decode())}
+    (healthy,) = [
+        sample.value
+        for sample in families["envoy_cluster_membership_healthy"].samples
+        if sample.labels["envoy_cluster_name"] == "gateways"
+    ]
+    assert healthy == 2
+    samples = {line.partition("{")[0] for line in answer.body.decode().splitlines()}
+    alerts = (Path(__file__).parents[2] / "configs" / "alerts.yml").read_text()
+    assert (watched_for := set(re.findall(r"\benvoy_[a-z_]+(?=\{|\[| [<>=])", alerts)))
+    assert watched_for <= samples
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", METRICS_PATH),
+        ("POST", "/quitquitquit"),
+        ("GET", "/"),
+        ("GET", "/config_dump"),
+        ("GET", "/metrics?filter=a"),
+        ("GET", "/metrics/../config_dump"),
+        ("GET", "/metrics%2f..%2fconfig_dump"),
+        ("GET", "//metrics"),
+        ("GET", PREFIX + "not-here"),
+    ],
+)
+def test_the_port_of_metrics_shows_nothing_else(watched: Edge, method: str, path: str) -> None:
+    with Connection(watched.envoy.metrics_port) as connection:
+        answer = connection.request(method, path, watched.headers)
+    assert (answer.status, answer.body) == (404, b"")
+    assert watched.requests(path) == []
