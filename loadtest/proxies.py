@@ -178,10 +178,10 @@ def find_redis() -> Path:
     return path
 
 
-def start_redis(port: int) -> Start:
-    """Small, and nothing is kept: what it holds can be fetched again."""
-    command = [str(find_redis()), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    return Start([*command, "--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru"], port)
+def redis_command(port: int, *options: str) -> list[str]:
+    """On loopback, and nothing is kept: what it holds can be fetched again."""
+    command = [str(find_redis()), "--port", str(port), "--bind", "127.0.0.1"]
+    return [*command, "--save", "", "--appendonly", "no", *options]
 
 
 def find_nginx_modules() -> Path:

@@ -31,7 +31,7 @@ from loadtest.load.session import Knobs, Session
 from loadtest.load.wires import Broken, Target, connect
 from loadtest.memory import process_tree, resident_bytes
 from loadtest.peers import Start, run_process, weir_start
-from loadtest.proxies import free_port, start_redis
+from loadtest.proxies import free_port, redis_command
 from loadtest.tokens import AUDIENCE, ISSUER, TokenFiles, read_tokens, write_tokens
 from loadtest.trend import Tolerance, Trend, find_trend
 from protocol.offsets import format_offset
@@ -46,6 +46,7 @@ STAY_S = 120.0  # how long a reader stays, on average
 ARRIVAL_S = 20.0
 FILLING_LANES = 32
 HEADS_EACH = 20_000  # more than a server remembers
+SMALL_REDIS = ("--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru")
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n"
 TASKS = re.compile(r"^weir_(?:origin|gateway)_tasks(?:\{.*\})? (\S+)$", re.MULTILINE)
 
@@ -121,7 +122,9 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
         start = Start(command, environment={"DS_STORAGE__CACHE_BYTES": str(2 * MB)})
         origin = stack.enter_context(run_process(start, folder / "origin.log"))
         redis_port = free_port()
-        redis = stack.enter_context(run_process(start_redis(redis_port), folder / "redis.log"))
+        command = redis_command(redis_port, *SMALL_REDIS)
+        start = Start(command, redis_port)
+        redis = stack.enter_context(run_process(start, folder / "redis.log"))
         processes = [Process("origin", origin.pid, origin.port), Process("redis", redis.pid)]
         ports: list[int] = []
         for number in range(gateways):

@@ -28,7 +28,7 @@ import aiohttp
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.faultproxy import faults_command, read_injected, write_plan
 from loadtest.orphans import end_with_parent
-from loadtest.proxies import find_redis
+from loadtest.proxies import redis_command
 from loadtest.tokens import AUDIENCE, ISSUER
 from loadtest.verify.doors import Door
 from loadtest.verify.plan import ENVOY, FAULTS, NETWORK, ORIGIN, REDIS
@@ -218,7 +218,7 @@ def make_fleet(
     if REDIS not in left_out:
         with fleet.unless_missing(REDIS):
             port = next(ports)
-            parts[REDIS] = _redis(folder, find_redis(), port)
+            parts[REDIS] = _redis(folder, port)
             settings["DS_CACHE__REDIS_URL"] = f"redis://127.0.0.1:{port}"
     if FAULTS not in left_out:
         with fleet.unless_missing(FAULTS):
@@ -267,10 +267,8 @@ def _gateway(
     return _weir(name, folder, arguments, f"http://127.0.0.1:{admin}/readyz", ours)
 
 
-def _redis(folder: Path, binary: Path, port: int) -> Part:
-    command = [str(binary), "--port", str(port), "--bind", "127.0.0.1"]
-    command += ["--save", "", "--appendonly", "no"]
-    return Part(REDIS, folder / REDIS, command, lambda: _pings(port))
+def _redis(folder: Path, port: int) -> Part:
+    return Part(REDIS, folder / REDIS, redis_command(port), lambda: _pings(port))
 
 
 def _faults(fleet: Fleet, folder: Path, name: str, port: int, upstream: str) -> Part:

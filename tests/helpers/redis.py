@@ -18,7 +18,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from loadtest.errors import UnavailableError
-from loadtest.proxies import find_redis, free_port
+from loadtest.proxies import find_redis, free_port, redis_command
 from tests.helpers.require import need
 
 START_S = 20.0
@@ -40,9 +40,8 @@ class RedisServer:
 
     def start(self) -> None:
         assert self._process is None, "already running"
-        command = [str(find_redis()), "--port", str(self._port), "--bind", "127.0.0.1"]
-        command += ["--unixsocket", str(self._folder / "redis.sock"), "--dir", str(self._folder)]
-        command += ["--save", "", "--appendonly", "no", *self._options]
+        places = ["--unixsocket", str(self._folder / "redis.sock"), "--dir", str(self._folder)]
+        command = redis_command(self._port, *places, *self._options)
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         self._wait_until_ready()
