@@ -18,7 +18,7 @@ from gateway.config import ServingConfig
 from gateway.exposition import gauge_text, merge_metrics
 from protocol.replies import NO_STORE, Reply, problem
 from wire.front import Exchange, FrontServer
-from wire.heads import Fields, Head, Target
+from wire.heads import Head
 from wire.http import Refusals, Stamp, to_response
 from wire.sections import HttpConfig
 from wire.settings import SettingsError
@@ -81,7 +81,7 @@ class _Limits:
 
 
 class _NoFastPath:
-    def hit(self, target: Target, fields: Fields, peer: str) -> bytes | None:
+    def hit(self, head: Head, peer: str) -> bytes | None:
         return None
 
     def wants(self, head: Head) -> bool:

@@ -7,7 +7,6 @@ owned here.
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
@@ -38,7 +37,7 @@ from protocol.paths import Kind, parse_path, stream_url
 from protocol.replies import NO_STORE, Reply, problem
 from protocol.requests import is_true
 from wire.front import Exchange
-from wire.heads import Fields, Head, Target
+from wire.heads import Head, Target
 from wire.http import preflight
 
 log = logging.getLogger("weir.gateway")
@@ -46,7 +45,6 @@ log = logging.getLogger("weir.gateway")
 INLINE_COMPRESS_BYTES = 16 * 1024
 STRANGERS_BODY_BYTES = 64 * 1024
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _TEXT: tuple[str, str] = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -91,7 +89,6 @@ class Caller:
     token: str = field(repr=False)
     principal: Principal | None
     encoding: str
-    request_id: str
     client: str
     user_agent: str
     remembered: Remembered | None = field(default=None, repr=False)
@@ -135,17 +132,17 @@ class Door:
 
     # -- the fast path (see wire.front) --------------------------------------------------------
 
-    def hit(self, target: Target, fields: Fields, peer: str) -> bytes | None:
+    def hit(self, head: Head, peer: str) -> bytes | None:
         """A read of a stored chunk by someone known: the case that must cost nothing.
 
         What the request line and the header lines mean is remembered with each of them.
         """
-        place = target.parsed
+        place = head.target.parsed
         if type(place) is not Place:
-            place = target.parsed = self._place(target)
-        caller = fields.parsed
+            place = head.target.parsed = self._place(head.target)
+        caller = head.fields.parsed
         if type(caller) is not Caller:
-            caller = fields.parsed = self._caller(fields.headers)
+            caller = head.fields.parsed = self._caller(head.fields.headers)
         route = place.route
         if route is None or not caller.is_simple:
             return None
@@ -182,7 +179,7 @@ class Door:
             caller.peer = peer
             client = caller.client or peer
             caller.log = self._answers.caller_log(principal.subject, client, caller.user_agent)
-        request_id = caller.request_id or f"{self._id_prefix}{next(self._ids):x}"
+        request_id = head.request_id or self._next_id()
         return self._answers.hit_bytes(entry, form, caller.log, request_id, now)
 
     def _place(self, target: Target) -> "Place":
@@ -197,14 +194,12 @@ class Door:
         return Place(route, route.part)
 
     def _caller(self, headers: dict[str, str]) -> "Caller":
-        given = headers.get("x-request-id", "")
         authorization = headers.get("authorization", "")
         return Caller(
             is_simple=self._is_simple(headers),
             token=authorization[7:] if authorization.startswith("Bearer ") else "",
             principal=ANYONE if self._tokens is None else None,
             encoding=choose(headers.get("accept-encoding")) if self._config.cache.compress else "",
-            request_id=given if _REQUEST_ID.fullmatch(given) else "",
             client="" if not self._serving.trusted_hops else self._client(headers, ""),
             user_agent=headers.get("user-agent", ""),
         )
@@ -263,7 +258,7 @@ class Door:
         return Call(
             head,
             exchange,
-            self._request_id(head.headers),
+            head.request_id or self._next_id(),
             time.monotonic(),
             int(time.time() * 1000),
             self._client(head.headers, exchange.peer),
@@ -477,10 +472,7 @@ class Door:
 
     # -- pieces --------------------------------------------------------------------------------
 
-    def _request_id(self, headers: dict[str, str]) -> str:
-        given = headers.get("x-request-id")
-        if given is not None and _REQUEST_ID.fullmatch(given):
-            return given
+    def _next_id(self) -> str:
         return f"{self._id_prefix}{next(self._ids):x}"
 
     def _client(self, headers: dict[str, str], peer: str) -> str:

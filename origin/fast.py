@@ -18,7 +18,7 @@ from protocol.replies import Reply
 from protocol.requests import Append, Read, parse_append, parse_read
 from wire.encoding import DateLine, encode_head, encode_lines
 from wire.front import Exchange
-from wire.heads import Fields, Head, Target
+from wire.heads import Head, Target
 from wire.http import Stamp
 
 
@@ -40,11 +40,12 @@ class OriginFastPath:
         self._max_path_bytes = max_path_bytes
         self._date = DateLine()
 
-    def hit(self, target: Target, fields: Fields, peer: str) -> bytes | None:
+    def hit(self, head: Head, peer: str) -> bytes | None:
         """A catch-up read seen before, of bytes at hand: the case that must cost nothing."""
-        if target.method != "GET" or target.parsed is None or "if-none-match" in fields.headers:
+        target, headers = head.target, head.fields.headers
+        if target.method != "GET" or target.parsed is None or "if-none-match" in headers:
             return None
-        if not self._any_origin and "origin" in fields.headers:
+        if not self._any_origin and "origin" in headers:
             return None
         name, read = cast(tuple[str, Read], target.parsed)
         if read.position is None or read.live is not None or read.max_bytes is not None:

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from wire.heads import END, Fields, Head, HeadMemo, Target
+from wire.heads import END, Head, HeadMemo
 
 PROGRESS_BYTES = 4096  # what a body must bring in each `body_timeout_secs` to be waited for
 LINGER_SECS = 2.0  # a refused upload may go on this long, so that its client reads the answer
@@ -30,7 +30,7 @@ LINGER_SECS = 2.0  # a refused upload may go on this long, so that its client re
 class FastPath(Protocol):
     """What a service can answer without a task."""
 
-    def hit(self, target: Target, fields: Fields, peer: str) -> bytes | None:
+    def hit(self, head: Head, peer: str) -> bytes | None:
         """The whole response to a request without a body, if it is at hand and small."""
 
     def wants(self, head: Head) -> bool:
@@ -213,12 +213,10 @@ class Front(RequestHandler):
     def _hit(self, data: bytes) -> bool:
         """The short way for one request without a body whose parts were all seen before."""
         server = self._server
-        line, _, rest = data.partition(b"\r\n")
-        target = server.heads.targets.known.get(line)
-        fields = server.heads.fields.known.get(rest)
-        if target is None or fields is None or fields.content_length or server.fast is None:
+        head = server.heads.recall(data)
+        if head is None or head.fields.content_length or server.fast is None:
             return False
-        response = server.fast.hit(target, fields, self._peer)
+        response = server.fast.hit(head, self._peer)
         if response is None:
             return False
         self._push(response)
@@ -271,10 +269,7 @@ class Front(RequestHandler):
         fast = self._server.fast
         if fast is None or not self._aiohttp_is_idle():
             return self._pass_on(data, end + head.content_length)
-        if (
-            not head.content_length
-            and (response := fast.hit(head.target, head.fields, self._peer)) is not None
-        ):
+        if not head.content_length and (response := fast.hit(head, self._peer)) is not None:
             self.send((response,))
             return data[end:]
         if head.content_length > self._server.limits.max_body_bytes or not fast.wants(head):

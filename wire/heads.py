@@ -17,6 +17,9 @@ END = b"\r\n\r\n"
 _REQUEST_LINE = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS) (/[!-~]*) HTTP/1\.1")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~]*)")
 _LENGTH = re.compile(r"0|[1-9][0-9]{0,14}")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_ID_LINE = re.compile(rb"\r\nx-request-id: ([A-Za-z0-9._:-]{1,64})(?=\r\n)")
+_ID_NAME = b"\r\nx-request-id: "
 _SPECIAL = frozenset(
     {"transfer-encoding", "expect", "upgrade", "te", "trailer", "content-encoding"}
 )
@@ -50,8 +53,11 @@ class Fields:
 
 @dataclass(slots=True)
 class Head:
+    """`request_id` is the one that was sent, if it may be passed on."""
+
     target: Target
     fields: Fields
+    request_id: str = ""
 
     @property
     def method(self) -> str:
@@ -77,14 +83,34 @@ class Head:
 def make_head(
     method: str, path: str, query: str, headers: dict[str, str], content_length: int
 ) -> Head:
-    return Head(Target(method, path, query), Fields(headers, content_length))
+    return Head(Target(method, path, query), Fields(headers, content_length), id_in(headers))
 
 
 def parse_head(data: bytes) -> Head | None:
     """`data` is one whole head with its empty line, the first in it."""
     line, _, rest = data.partition(b"\r\n")
     target, fields = parse_target(line), parse_fields(rest)
-    return None if target is None or fields is None else Head(target, fields)
+    return None if target is None or fields is None else Head(target, fields, id_in(fields.headers))
+
+
+def id_in(headers: dict[str, str]) -> str:
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else ""
+
+
+def cut_id(rest: bytes) -> tuple[bytes, str]:
+    """The header lines without a proxy's `x-request-id`, and that id.
+
+    A proxy in front gives every request one, and with it no two sets of lines would be the same.
+    Whatever follows the empty line is not ours to look at.
+    """
+    start = rest.find(_ID_NAME)
+    if start < 0 or rest.find(END) != len(rest) - len(END):
+        return rest, ""
+    match = _ID_LINE.match(rest, start)
+    if match is None:
+        return rest, ""
+    return rest[:start] + rest[match.end() :], match[1].decode("ascii")
 
 
 def parse_target(line: bytes) -> Target | None:
@@ -184,7 +210,23 @@ class HeadMemo:
         self.targets = Memo(parse_target)
         self.fields = Memo(parse_fields)
 
+    def recall(self, data: bytes) -> Head | None:
+        """A head whose parts were all seen before, if `data` is nothing but that."""
+        line, _, rest = data.partition(b"\r\n")
+        lines, request_id = cut_id(rest)
+        return _join(self.targets.known.get(line), self.fields.known.get(lines), request_id)
+
     def parse(self, data: bytes) -> Head | None:
         line, _, rest = data.partition(b"\r\n")
-        target, fields = self.targets.find(line), self.fields.find(rest)
-        return None if target is None or fields is None else Head(target, fields)
+        lines, request_id = cut_id(rest)
+        return _join(self.targets.find(line), self.fields.find(lines), request_id)
+
+
+def _join(target: Target | None, fields: Fields | None, cut: str) -> Head | None:
+    if target is None or fields is None:
+        return None
+    if not cut:
+        return Head(target, fields, id_in(fields.headers))
+    if "x-request-id" in fields.headers:  # a second one
+        return None
+    return Head(target, fields, cut)

@@ -8,7 +8,7 @@ import pytest
 from gateway.door import Caller, Place
 from gateway.upstream import TooLarge, UpstreamError
 from tests.helpers.parts import KeptExchange, Parts, chunk, make_parts, quiet, soon
-from wire.heads import Fields, Target
+from wire.heads import Fields, Head, Target
 
 MakeParts = Callable[..., Parts]
 HOST = {"host": "weir.test"}
@@ -36,7 +36,7 @@ def parts(make: MakeParts) -> Parts:
 
 
 def hit(parts: Parts, target: Target, headers: dict[str, str] | None = None) -> bytes | None:
-    return parts.door.hit(target, Fields({**HOST, **(headers or {})}, 0), "192.0.2.1")
+    return parts.door.hit(Head(target, Fields({**HOST, **(headers or {})}, 0)), "192.0.2.1")
 
 
 def a_target(query: str = "") -> Target:
@@ -101,9 +101,9 @@ async def test_what_was_evicted_is_not_held_by_request_lines(make: MakeParts) ->
 async def test_callers_are_told_apart_in_the_log(make: MakeParts) -> None:
     parts = make(gateway={"trusted_hops": 1})
     await parts.fill("a", chunk(0, 5), b"hello")
-    fields = Fields({**HOST, "user-agent": "me", "x-request-id": "r1"}, 0)
+    fields = Fields({**HOST, "user-agent": "me"}, 0)
     for peer in ("192.0.2.1", "192.0.2.2", "192.0.2.1"):
-        assert parts.door.hit(a_target(), fields, peer)
+        assert parts.door.hit(Head(a_target(), fields, "r1"), peer)
     assert isinstance(fields.parsed, Caller)
     clients = [line.partition(b'"client":"')[2].partition(b'"')[0] for line in parts.log.lines]
     assert clients == [b"192.0.2.1", b"192.0.2.2", b"192.0.2.1"]

@@ -123,6 +123,87 @@ def test_the_memo_keeps_lines_and_fields_apart() -> None:
     assert (len(memo.targets.known), len(memo.fields.known)) == (3, 3)
 
 
+# -- a proxy's request ids -----------------------------------------------------------------------
+
+
+def test_requests_that_differ_only_in_their_id_share_what_was_made_of_them() -> None:
+    memo = HeadMemo()
+    heads = [memo.parse(with_line(b"x-request-id: r-%d\r\nX: 1" % number)) for number in range(3)]
+    assert [head.request_id for head in heads if head] == ["r-0", "r-1", "r-2"]
+    assert len({id(head.fields) for head in heads if head}) == 1
+    recalled = memo.recall(with_line(b"x-request-id: r-9\r\nX: 1"))
+    assert recalled is not None and recalled.request_id == "r-9"
+    assert recalled.headers == {"host": "h", "x": "1"}
+
+
+@pytest.mark.parametrize("value", [b"", b"a b", b"a" * 65, b"<script>"])
+def test_an_id_that_may_not_be_passed_on_is_none(value: bytes) -> None:
+    head = HeadMemo().parse(with_line(b"x-request-id: " + value))
+    assert head is not None and head.request_id == ""
+
+
+def test_an_id_in_another_spelling_is_one_as_well() -> None:
+    head = HeadMemo().parse(with_line(b"X-Request-ID: r1"))
+    assert head is not None and head.request_id == "r1"
+
+
+@pytest.mark.parametrize("second", [b"x-request-id: b", b"X-Request-Id: b", b"x-request-id:b"])
+def test_two_ids_are_left_to_the_full_parser_each_time(second: bytes) -> None:
+    memo = HeadMemo()
+    memo.parse(with_line(second))  # so that what is left of the other is known
+    for data in (
+        with_line(b"x-request-id: a\r\n" + second),
+        with_line(second + b"\r\nx-request-id: a"),
+    ):
+        assert memo.parse(data) is memo.recall(data) is None
+
+
+@pytest.mark.parametrize(
+    "behind", [b"x-request-id: a\r\n", b"x-request-id: a\r\n\r\n", b"\r\nx-request-id: a\r\n\r\n"]
+)
+def test_what_follows_a_head_is_never_taken_for_a_part_of_it(behind: bytes) -> None:
+    memo = HeadMemo()
+    plain = with_line(b"X: 1")
+    assert memo.parse(plain) is not None and memo.recall(plain) is not None
+    assert memo.recall(plain + behind) is None
+
+
+_PIECES = [
+    b"x-request-id: a",
+    b"x-request-id: b",
+    b"X-Request-Id: c",
+    b"x-request-id: ",
+    b"x-request-id:d",
+]
+_PIECES += [
+    b"Host: h",
+    b"X: x-request-id: e",
+    b"X: 1",
+    b"\r",
+    b"\n",
+    b"\r\n",
+    b"Content-Length: 1",
+    b" f",
+]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=6), st.booleans())
+def test_without_its_id_a_head_is_what_it_was(pieces: list[bytes], joined: bool) -> None:
+    data = (
+        b"GET /a HTTP/1.1\r\nHost: h\r\n" + (b"" if joined else b"\r\n").join(pieces) + b"\r\n\r\n"
+    )
+    data = data[: data.find(b"\r\n\r\n") + 4]
+    memo, expected = HeadMemo(), parse_head(data)
+    for found in (memo.parse(data), memo.recall(data)):
+        assert (found is None) == (expected is None)
+        if found is not None and expected is not None:
+            assert found.request_id == expected.request_id
+            headers = {k: v for k, v in expected.headers.items() if k != "x-request-id"}
+            left = {k: v for k, v in found.headers.items() if k != "x-request-id"}
+            assert (found.target, left) == (expected.target, headers)
+            assert found.content_length == expected.content_length
+
+
 def test_long_lines_are_read_but_not_remembered() -> None:
     """Who makes them up shall not fill our memory with them."""
     before = _recall_field.cache_info().currsize
