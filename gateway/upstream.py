@@ -7,11 +7,11 @@ here.
 
 What is sent twice. A request of which nothing was sent may always be tried again: no connection
 came about. One that left may have been carried out, whatever happened to the connection then, so
-only GET, HEAD and appends with producer headers are repeated, and only before a response head.
-aiohttp's own repetition would also take PUT and DELETE, and is switched off. A connection that the
-origin closed while it was idle is found out before it is used: an idle connection that has
-something to read has ended. What is left is a close that is still on its way to us. It fails a
-plain append (502, `sent`), and is rare, because our idle time is below that of the servers.
+only GET, HEAD and appends with producer headers are repeated, and only before a response head. A
+connection that the origin closed while it was idle is found out before it is used: an idle
+connection that has something to read has ended. What is left is a close that is still on its way to
+us. It fails a plain append (502, `sent`), and is rare, because our idle time is below that of the
+servers.
 
 A timeout is not repeated: the time is gone.
 """
@@ -20,28 +20,30 @@ import asyncio
 import logging
 import math
 import re
-import select
 import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from http import HTTPStatus
-from io import BytesIO
 from typing import NamedTuple
-from weakref import WeakSet
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.client_reqrep import ClientRequest
-from aiohttp.connector import Connection
-from aiohttp.tracing import Trace
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from gateway.breaker import Breaker, Permit, State
-from gateway.config import GatewayConfig, UpstreamConfig
+from gateway.config import GatewayConfig
+from gateway.connections import (
+    Answer,
+    Connection,
+    Connections,
+    NoConnection,
+    NoConnectionInTime,
+    Place,
+    encode_head,
+)
 from gateway.rules.forwarding import (
     REPEATABLE_METHODS,
     BadAnswer,
@@ -52,14 +54,8 @@ from protocol.errors import ProtocolError
 
 log = logging.getLogger("weir.gateway.upstream")
 
-KEEPALIVE_S = 4.0  # below the shortest idle time in use, which is Node's 5 s
-MAX_LINE_BYTES = 8 * 1024
-MAX_FIELD_BYTES = 8 * 1024
-MAX_FIELDS = 100
-READ_BYTES = 256 * 1024
 PROGRESS_BYTES = 1024  # a whole body brings at least this much in each idle time
 UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # a body has that much time before the first byte's begins
-LARGE_BODY_BYTES = 1024 * 1024  # above, aiohttp wants a file, which it sends in pieces
 
 UNREACHABLE = "origin-unreachable"
 TIMEOUT = "origin-timeout"
@@ -71,10 +67,7 @@ FAILURES = (UNREACHABLE, TIMEOUT, UNAVAILABLE, BUSY, BAD_ANSWER)
 _TARGET = re.compile(r"/[!\"$-~]*")  # visible ASCII without a fragment
 _STATUSES = frozenset(s.value for s in HTTPStatus if s.value >= 200) - {206}  # no Range is asked
 _NO_BODY = frozenset({204, 304})
-# In place of aiohttp's own, which name it and accept encodings.
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "weir"}
-_NO_TYPE = ("Content-Type",)
-_ANSWERED = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +141,15 @@ class Upstream:
     ) -> None:
         self._config = config.upstream
         self._max_bytes = config.cache.max_object_bytes
-        self._tls = tls
         self._clock = clock
         url = URL(config.gateway.origin_url)
+        self._place = Place.of(url, tls)
         self._path = url.raw_path.rstrip("/")
-        self._base = f"{url.origin()}{self._path}"
-        self._own_headers = {**_OWN_HEADERS, **_basic_auth(url)}
+        self._own_headers = {
+            "host": url.host_port_subcomponent or "",
+            **_OWN_HEADERS,
+            **_basic_auth(url),
+        }
         self.breaker = Breaker(self._config.breaker_failures, self._config.breaker_secs)
         self.requests: Counter[str] = Counter()  # by kind; each attempt that left
         self.failures: Counter[str] = Counter()  # by code
@@ -161,12 +157,12 @@ class Upstream:
 
     async def start(self) -> None:
         config = self._config
-        self._ordinary = _Pool(config.connections, config, self._tls)
-        self._live = _Pool(config.live_connections, config, self._tls)
+        self._ordinary = _Pool(config.connections, self._place, config.connect_timeout_secs)
+        self._live = _Pool(config.live_connections, self._place, config.connect_timeout_secs)
 
     async def close(self) -> None:
-        await self._ordinary.session.close()
-        await self._live.session.close()
+        self._ordinary.connections.close()
+        self._live.connections.close()
 
     @property
     def state(self) -> State:
@@ -190,16 +186,16 @@ class Upstream:
         flight = _Flight(self, request, live, on_departure)
         pool = await self._take_slot(live)
         try:
-            response, headers = await self._begin(flight, pool.session)
+            begun = await self._begin(flight, pool.connections)
             try:
-                body = await _read_whole(response, limit, self._config.idle_timeout_secs)
+                body = await _read_whole(request, begun, limit, self._config.idle_timeout_secs)
             except Exception as error:
                 raise self._failed(error, sent=True) from error
             finally:
-                response.close()
+                pool.connections.give_back(begun.connection)
         finally:
             pool.slots.release()
-        return UpstreamResponse(response.status, headers, body, flight.attempts)
+        return UpstreamResponse(begun.status, begun.headers, body, flight.attempts)
 
     @asynccontextmanager
     async def open(
@@ -214,12 +210,12 @@ class Upstream:
         flight = _Flight(self, request, live, on_departure)
         pool = await self._take_slot(live)
         try:
-            response, headers = await self._begin(flight, pool.session)
+            begun = await self._begin(flight, pool.connections)
             try:
-                pieces = self._pieces(response, idle_s)
-                yield UpstreamStream(response.status, headers, pieces, flight.attempts)
+                pieces = self._pieces(begun, idle_s)
+                yield UpstreamStream(begun.status, begun.headers, pieces, flight.attempts)
             finally:
-                response.close()
+                pool.connections.give_back(begun.connection)
         finally:
             pool.slots.release()
 
@@ -228,7 +224,7 @@ class Upstream:
     async def _take_slot(self, live: bool) -> "_Pool":
         """Wait for one of the pool's connections to be free; the caller gives it back."""
         pool = self._live if live else self._ordinary
-        if pool.session.closed:
+        if pool.connections.closed:
             raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
         if self.state is State.OPEN:
             self._admit()  # which refuses: nobody waits for a connection that is of no use
@@ -245,11 +241,11 @@ class Upstream:
             raise UpstreamError(503, BUSY, text, wait) from None
         return pool
 
-    async def _begin(self, flight: "_Flight", session: aiohttp.ClientSession) -> "_Begun":
+    async def _begin(self, flight: "_Flight", connections: Connections) -> "_Begun":
         """Send until a head has come that may be passed on; tell the breaker."""
         permit = self._admit()
         try:
-            begun = await self._send_repeatedly(flight, session)
+            begun = await self._send_repeatedly(flight, connections)
         except UpstreamError as error:
             self._report(permit, error, flight.live)
             raise
@@ -259,46 +255,42 @@ class Upstream:
         self._succeed()
         return begun
 
-    async def _send_repeatedly(self, flight: "_Flight", session: aiohttp.ClientSession) -> "_Begun":
+    async def _send_repeatedly(self, flight: "_Flight", connections: Connections) -> "_Begun":
         while True:
-            flight.begin_attempt()
+            flight.attempts += 1
             try:
-                return await self._send(flight, session)
+                return await self._send(flight, connections)
             except Exception as error:
                 repeat = flight.attempts <= self._config.retries and flight.may_repeat(error)
                 if not repeat:
                     raise self._failed(error, sent=flight.sent) from error
                 self.retries += 1
 
-    async def _send(self, flight: "_Flight", session: aiohttp.ClientSession) -> "_Begun":
+    async def _send(self, flight: "_Flight", connections: Connections) -> "_Begun":
         request = flight.request
-        unset = _flight.set(flight)
+        head = encode_head(request.method, self._path + request.target, self._headers(request))
+        connection = await connections.take()
         try:
-            async with asyncio.timeout(None) as flight.timeout:  # `depart` sets it
-                response = await session.request(
-                    request.method,
-                    URL(self._base + request.target, encoded=True),
-                    headers={**self._own_headers, **request.headers},
-                    data=_payload(request.body),
-                    # aiohttp would make up a type for a write that has none.
-                    skip_auto_headers=_NO_TYPE if _is_untyped(request) else None,
-                    allow_redirects=False,
-                )
-        finally:
-            _flight.reset(unset)
-        try:
-            return _Begun(response, _check_head(response, request, self._path))
+            async with asyncio.timeout(flight.depart()):
+                is_head = request.method == "HEAD"
+                answer = await connection.ask(head, request.body, is_head=is_head)
+            return _check_head(request, connection, answer, self._path)
         except BaseException:
-            response.close()
+            connection.close()
+            connections.give_back(connection)
             raise
 
-    async def _pieces(
-        self, response: aiohttp.ClientResponse, idle_s: float
-    ) -> AsyncIterator[bytes]:
+    def _headers(self, request: UpstreamRequest) -> dict[str, str]:
+        headers = {**self._own_headers, **request.headers}
+        if request.method not in REPEATABLE_METHODS:
+            headers["content-length"] = str(len(request.body))
+        return headers
+
+    async def _pieces(self, begun: "_Begun", idle_s: float) -> AsyncIterator[bytes]:
         while True:
             try:
                 async with asyncio.timeout(idle_s):
-                    piece = await response.content.readany()
+                    piece = await begun.body.readany()
             except Exception as error:
                 raise self._failed(error, sent=True) from error
             if not piece:
@@ -351,28 +343,19 @@ class Upstream:
 class _Pool:
     """Connections of one use, and how many may be busy at a time."""
 
-    def __init__(
-        self, connections: int, config: UpstreamConfig, tls: ssl.SSLContext | None
-    ) -> None:
-        self.slots = asyncio.Semaphore(connections)
-        self.session = aiohttp.ClientSession(
-            connector=_Connector(limit=0, keepalive_timeout=KEEPALIVE_S, ssl=tls or True),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            timeout=_timeouts(config),
-            read_bufsize=READ_BYTES,
-            max_line_size=MAX_LINE_BYTES,
-            max_field_size=MAX_FIELD_BYTES,
-            max_headers=MAX_FIELDS,
-        )
-        self.session._retry_connection = False  # see the top
+    def __init__(self, most: int, place: Place, connect_timeout_s: float) -> None:
+        self.slots = asyncio.Semaphore(most)
+        self.connections = Connections(place, connect_timeout_s)
 
 
 class _Begun(NamedTuple):
-    """A response whose head was read and checked."""
+    """A response whose head was read and checked; `length` is None where nobody has said."""
 
-    response: aiohttp.ClientResponse
+    connection: Connection
+    status: int
     headers: dict[str, str]
+    length: int | None
+    body: aiohttp.StreamReader
 
 
 class _Flight:
@@ -389,77 +372,24 @@ class _Flight:
         self.request = request
         self.live = live
         self._on_departure = on_departure
-        self.timeout: asyncio.Timeout
         self.attempts = 0
         self.sent = False  # by any attempt
-        self._sent_now = False  # by this one
 
-    def begin_attempt(self) -> None:
-        self.attempts += 1
-        self._sent_now = False
-
-    def depart(self) -> None:
-        """A connection is there: what comes next is the first byte."""
-        first_byte_s = self._upstream.first_byte_s(self.live)
-        first_byte_s += len(self.request.body) / UPLOAD_BYTES_PER_S
-        self.timeout.reschedule(asyncio.get_running_loop().time() + first_byte_s)
+    def depart(self) -> float:
+        """A connection is there. Returns the time for the answer's head to come."""
         self._upstream.departing(self)
         if self._on_departure is not None and not self.sent:
             self._on_departure()
-        self.sent = self._sent_now = True
+        self.sent = True
+        upload_s = len(self.request.body) / UPLOAD_BYTES_PER_S
+        return self._upstream.first_byte_s(self.live) + upload_s
 
     def may_repeat(self, error: Exception) -> bool:
-        if isinstance(error, TimeoutError) or not isinstance(error, aiohttp.ClientConnectionError):
+        if isinstance(error, NoConnection):
+            return not isinstance(error, NoConnectionInTime)
+        if not isinstance(error, (aiohttp.ClientConnectionError, ConnectionError)):
             return False
-        return not self._sent_now or is_repeatable(self.request.method, self.request.headers)
-
-
-# How the connector finds the request it connects: aiohttp hands it nothing of ours.
-_flight: ContextVar[_Flight] = ContextVar("_flight")
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Gives out no connection that has ended, and says when one was given out."""
-
-    def __init__(self, *, limit: int, keepalive_timeout: float, ssl: ssl.SSLContext | bool) -> None:
-        super().__init__(limit=limit, keepalive_timeout=keepalive_timeout, ssl=ssl)
-        self._used: WeakSet[ResponseHandler] = WeakSet()
-
-    async def connect(  # the signature is aiohttp's
-        self,
-        req: ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
-    ) -> Connection:
-        connection = await super().connect(req, traces, timeout)
-        while (protocol := connection.protocol) in self._used and _has_ended(connection):
-            connection.close()
-            connection = await super().connect(req, traces, timeout)
-        if protocol is not None:
-            self._used.add(protocol)
-        try:
-            _flight.get().depart()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-
-def _has_ended(connection: Connection) -> bool:
-    """Whether an idle connection brought anything: its end, or bytes that nobody asked for."""
-    transport, protocol = connection.transport, connection.protocol
-    if transport is None or protocol is None or protocol.should_close:
-        return True
-    poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), _ANSWERED)
-    return bool(poll.poll(0))
-
-
-def _timeouts(config: UpstreamConfig) -> aiohttp.ClientTimeout:
-    """Only connecting is timed by aiohttp; it knows one time for first bytes and later ones."""
-    return aiohttp.ClientTimeout(
-        total=None, connect=None, sock_connect=config.connect_timeout_secs, sock_read=None
-    )
+        return is_repeatable(self.request.method, self.request.headers)
 
 
 def _basic_auth(url: URL) -> dict[str, str]:
@@ -469,16 +399,6 @@ def _basic_auth(url: URL) -> dict[str, str]:
     return {"authorization": aiohttp.encode_basic_auth(url.user, url.password or "")}
 
 
-def _payload(body: bytes) -> bytes | BytesIO | None:
-    if not body:
-        return None
-    return body if len(body) <= LARGE_BODY_BYTES else BytesIO(body)
-
-
-def _is_untyped(request: UpstreamRequest) -> bool:
-    return request.method not in REPEATABLE_METHODS and "content-type" not in request.headers
-
-
 def _kind(request: UpstreamRequest, live: bool) -> str:
     if live:
         return "live"
@@ -486,28 +406,31 @@ def _kind(request: UpstreamRequest, live: bool) -> str:
 
 
 def _check_head(
-    response: aiohttp.ClientResponse, request: UpstreamRequest, origin_path: str
-) -> dict[str, str]:
-    status = response.status
+    request: UpstreamRequest, connection: Connection, answer: Answer, origin_path: str
+) -> _Begun:
+    status, told = answer.message.code, answer.message.headers
     if status not in _STATUSES:
         raise BadAnswer(f"status {status} was not asked for")
     if status == 304 and "if-none-match" not in request.headers:
         raise BadAnswer("304 without a condition")
-    framed = "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
+    length = told.get("Content-Length")
+    framed = length is not None or "Transfer-Encoding" in told
     if not framed and request.method != "HEAD" and status not in _NO_BODY:
         raise BadAnswer("without a length, a whole body looks like half of one")
-    headers = response_headers(response.headers.items(), origin_path)
+    headers = response_headers(told.items(), origin_path)
     if request.of_stream and status == 200 and "stream-next-offset" not in headers:
         raise BadAnswer("it does not say where it ends")
-    return headers
+    return _Begun(connection, status, headers, None if length is None else int(length), answer.body)
 
 
-async def _read_whole(response: aiohttp.ClientResponse, max_bytes: int, idle_s: float) -> bytes:
-    if response.method == "HEAD" or response.status in _NO_BODY:
+async def _read_whole(
+    request: UpstreamRequest, begun: _Begun, max_bytes: int, idle_s: float
+) -> bytes:
+    if request.method == "HEAD" or begun.status in _NO_BODY:
         return b""
-    if (response.content_length or 0) > max_bytes:
+    if (begun.length or 0) > max_bytes:
         raise TooLarge
-    content = response.content
+    content = begun.body
     if content.is_eof():  # it came with the head, and needs no clock
         return _within(content.read_nowait(), max_bytes)
     parts: list[bytes] = []
@@ -533,11 +456,12 @@ def _within(body: bytes, max_bytes: int) -> bytes:
 
 # The first row that fits; the details name no address of the origin.
 _EXPLAINED: tuple[tuple[type[Exception], int, str, str], ...] = (
-    (aiohttp.ConnectionTimeoutError, 504, TIMEOUT, "The origin took no connection in time."),
-    (aiohttp.ClientConnectorError, 502, UNREACHABLE, "There is no connection to the origin."),
-    (aiohttp.ClientResponseError, 502, BAD_ANSWER, "The origin's answer is not valid HTTP."),
+    (NoConnectionInTime, 504, TIMEOUT, "The origin took no connection in time."),
+    (NoConnection, 502, UNREACHABLE, "There is no connection to the origin."),
+    (HttpProcessingError, 502, BAD_ANSWER, "The origin's answer is not valid HTTP."),
     (aiohttp.ClientPayloadError, 502, BAD_ANSWER, "The origin's answer was cut short."),
     (aiohttp.ClientError, 502, UNREACHABLE, "The origin ended the connection."),
+    (ConnectionError, 502, UNREACHABLE, "The origin ended the connection."),
     (TimeoutError, 504, TIMEOUT, "The origin did not answer in time."),
 )
 

@@ -1,0 +1,223 @@
+"""Connections to one origin: those at rest, and one request and its answer over one of them.
+
+Of aiohttp's client this uses the connection, its parser and its stream reader. The session above
+them would cost more than all the rest of a request, repeats what must not be repeated, and does not
+tell when a request leaves.
+"""
+
+import asyncio
+import re
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import aiohappyeyeballs
+from aiohttp import StreamReader
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
+from yarl import URL
+
+REST_S = 4.0  # below the shortest idle time in use, which is Node's 5 s
+MAX_LINE_BYTES = 8 * 1024
+MAX_FIELD_BYTES = 8 * 1024
+MAX_FIELDS = 100
+READ_BYTES = 256 * 1024
+PIECE_BYTES = 256 * 1024  # of a body that is sent
+
+_ANSWERED = select.POLLIN | select.POLLHUP | select.POLLERR
+_HEAD = re.compile(r"[A-Z]+ [!-~]+ HTTP/1\.1\r\n(?:[a-z0-9-]+: [\t -~]*\r\n)+\r\n")
+
+
+class NoConnection(Exception):
+    """None came about: nothing was sent."""
+
+
+class NoConnectionInTime(NoConnection):
+    pass
+
+
+class Answer(NamedTuple):
+    """A response whose head has come."""
+
+    message: RawResponseMessage
+    body: StreamReader
+
+
+class Connection:
+    """Carries one request at a time."""
+
+    def __init__(self, protocol: ResponseHandler) -> None:
+        self._protocol = protocol
+        self._upload: asyncio.Task[None] | None = None
+        self.rested_at = 0.0
+
+    async def ask(self, head: bytes, body: bytes, *, is_head: bool) -> Answer:
+        protocol = self._protocol
+        protocol.set_response_params(
+            skip_payload=is_head,
+            read_until_eof=True,
+            auto_decompress=False,
+            read_bufsize=READ_BYTES,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_FIELD_BYTES,
+            max_headers=MAX_FIELDS,
+        )
+        transport = protocol.transport
+        if transport is None:
+            raise ConnectionResetError("it has ended")
+        if len(body) <= PIECE_BYTES:
+            transport.write(head + body)
+        else:  # an answer may come before all of it is out
+            transport.write(head)
+            self._upload = asyncio.create_task(self._send(body), name="upload")
+        while True:
+            message, payload = await protocol.read()
+            if not 100 <= message.code < 200 or message.code == 101:
+                return Answer(message, payload)
+
+    async def _send(self, body: bytes) -> None:
+        """As fast as the origin takes it. That it has left is seen by who waits for its answer."""
+        whole = memoryview(body)
+        for start in range(0, len(body), PIECE_BYTES):
+            transport = self._protocol.transport
+            if transport is None:
+                return
+            transport.write(whole[start : start + PIECE_BYTES])
+            try:
+                await self._protocol._drain_helper()
+            except ConnectionError:
+                return
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its request was sent and answered to the end, so that it can carry another."""
+        uploaded = self._upload is None or self._upload.done()
+        return uploaded and not self._protocol.should_close and self._protocol.is_connected()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it brought anything while it rested: its end, or bytes that nobody asked for."""
+        transport = self._protocol.transport
+        if transport is None or not self.is_done:
+            return True
+        poll = select.poll()
+        poll.register(transport.get_extra_info("socket").fileno(), _ANSWERED)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        if self._upload is not None:
+            self._upload.cancel()
+        self._protocol.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the origin listens."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+
+    @classmethod
+    def of(cls, url: URL, tls: ssl.SSLContext | None) -> "Place":
+        assert url.host is not None and url.port is not None
+        if url.scheme != "https":
+            return cls(url.host, url.port, None)
+        context = tls or ssl.create_default_context()
+        context.set_alpn_protocols(["http/1.1"])
+        return cls(url.host, url.port, context)
+
+
+class Connections:
+    """Those at rest are closed after REST_S, the last used are used first."""
+
+    def __init__(self, place: Place, connect_timeout_s: float) -> None:
+        self._place = place
+        self._connect_timeout_s = connect_timeout_s
+        self._resting: deque[Connection] = deque()
+        self._busy: set[Connection] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self.closed = False
+
+    async def take(self) -> Connection:
+        """One that has not ended, or a new one; the caller gives it back."""
+        connection = self._wake()
+        while connection is not None and connection.has_ended:
+            connection.close()
+            connection = self._wake()
+        if connection is None:
+            connection = await self._connect()
+        self._busy.add(connection)
+        return connection
+
+    def _wake(self) -> Connection | None:
+        return self._resting.pop() if self._resting else None
+
+    def give_back(self, connection: Connection) -> None:
+        self._busy.discard(connection)
+        if self.closed or not connection.is_done:
+            connection.close()
+            return
+        connection.rested_at = self._loop.time()
+        self._resting.append(connection)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(REST_S, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        while self._resting and now - self._resting[0].rested_at >= REST_S:
+            self._resting.popleft().close()
+        self._sweeper = None
+        if self._resting:
+            rest = self._resting[0].rested_at + REST_S
+            self._sweeper = self._loop.call_at(rest, self._sweep)
+
+    async def _connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                return Connection(await self._open())
+        except TimeoutError as error:
+            raise NoConnectionInTime from error
+        except (OSError, ssl.SSLError) as error:
+            raise NoConnection(str(error)) from error
+
+    async def _open(self) -> ResponseHandler:
+        """To whichever of its addresses answers first."""
+        place, loop = self._place, self._loop
+        found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        sock = await aiohappyeyeballs.start_connection(
+            found, happy_eyeballs_delay=0.25, interleave=1, loop=loop
+        )
+        try:
+            _, protocol = await loop.create_connection(
+                lambda: ResponseHandler(loop),
+                sock=sock,
+                ssl=place.tls,
+                server_hostname=place.host if place.tls is not None else None,
+            )
+        except BaseException:
+            sock.close()
+            raise
+        return protocol
+
+    def close(self) -> None:
+        self.closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in (*self._resting, *self._busy):
+            connection.close()
+        self._resting.clear()
+
+
+def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
+    """Raises ValueError if anything in it would be more than one line."""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    text = f"{method} {target} HTTP/1.1\r\n{lines}\r\n"
+    if not _HEAD.fullmatch(text):
+        raise ValueError("not a request head")
+    return text.encode("ascii")
