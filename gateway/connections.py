@@ -13,15 +13,17 @@ import ssl
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiohappyeyeballs
-from aiohttp import StreamReader
+from aiohttp import ClientConnectionResetError, StreamReader
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import RawResponseMessage
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 REST_S = 4.0  # below the shortest idle time in use, which is Node's 5 s
+KNOWN_S = 10.0  # how long an address is good
 MAX_LINE_BYTES = 8 * 1024
 MAX_FIELD_BYTES = 8 * 1024
 MAX_FIELDS = 100
@@ -30,6 +32,8 @@ PIECE_BYTES = 256 * 1024  # of a body that is sent
 
 _ANSWERED = select.POLLIN | select.POLLHUP | select.POLLERR
 _HEAD = re.compile(r"[A-Z]+ [!-~]+ HTTP/1\.1\r\n(?:[a-z0-9-]+: [\t -~]*\r\n)+\r\n")
+
+AddressInfo = tuple[Any, Any, int, str, Any]  # as getaddrinfo has it
 
 
 class NoConnection(Exception):
@@ -47,10 +51,28 @@ class Answer(NamedTuple):
     body: StreamReader
 
 
+class _Protocol(ResponseHandler):
+    """aiohttp's, which does not tell whoever reads a body that its rest is not HTTP or that we have
+    closed, and whose parser takes in half an answer that nobody asked for."""
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        if isinstance(exc, HttpProcessingError):
+            self.end_body(exc)
+        super().set_exception(exc, *cause)
+
+    def end_body(self, error: BaseException) -> None:
+        if self._payload is not None and not self._payload.is_eof():
+            self._payload.set_exception(error)
+
+    def rest(self) -> None:
+        """Without a parser, whatever comes is kept, and `should_close` sees it."""
+        self._parser = None
+
+
 class Connection:
     """Carries one request at a time."""
 
-    def __init__(self, protocol: ResponseHandler) -> None:
+    def __init__(self, protocol: _Protocol) -> None:
         self._protocol = protocol
         self._upload: asyncio.Task[None] | None = None
         self.rested_at = 0.0
@@ -95,8 +117,16 @@ class Connection:
     @property
     def is_done(self) -> bool:
         """Whether its request was sent and answered to the end, so that it can carry another."""
+        protocol = self._protocol
         uploaded = self._upload is None or self._upload.done()
-        return uploaded and not self._protocol.should_close and self._protocol.is_connected()
+        if not uploaded or protocol.should_close or not protocol.is_connected():
+            return False
+        assert protocol.transport is not None
+        return not protocol.transport.get_write_buffer_size()
+
+    def rest(self, now: float) -> None:
+        self._protocol.rest()
+        self.rested_at = now
 
     @property
     def has_ended(self) -> bool:
@@ -111,6 +141,7 @@ class Connection:
     def close(self) -> None:
         if self._upload is not None:
             self._upload.cancel()
+        self._protocol.end_body(ClientConnectionResetError("closed"))
         self._protocol.abort()
 
 
@@ -124,12 +155,41 @@ class Place:
 
     @classmethod
     def of(cls, url: URL, tls: ssl.SSLContext | None) -> "Place":
-        assert url.host is not None and url.port is not None
+        assert url.raw_host is not None and url.port is not None
         if url.scheme != "https":
-            return cls(url.host, url.port, None)
+            return cls(url.raw_host, url.port, None)
         context = tls or ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
-        return cls(url.host, url.port, context)
+        return cls(url.raw_host, url.port, context)
+
+
+class _Addresses:
+    """Where the origin's name leads: one look-up for all who ask meanwhile, or soon after it."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._lookup: asyncio.Task[list[AddressInfo]] | None = None
+        self._found: list[AddressInfo] = []
+        self._good_until = 0.0
+
+    async def find(self) -> list[AddressInfo]:
+        if asyncio.get_running_loop().time() < self._good_until:
+            return self._found
+        if self._lookup is None:
+            self._lookup = asyncio.create_task(self._look_up(), name="look-up")
+            self._lookup.add_done_callback(self._end)
+        return await asyncio.shield(self._lookup)  # who leaves does not take it along
+
+    async def _look_up(self) -> list[AddressInfo]:
+        loop, place = asyncio.get_running_loop(), self._place
+        self._found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        self._good_until = loop.time() + KNOWN_S
+        return self._found
+
+    def _end(self, lookup: "asyncio.Task[list[AddressInfo]]") -> None:
+        self._lookup = None
+        if not lookup.cancelled():
+            lookup.exception()  # for those who wait; there may be none
 
 
 class Connections:
@@ -141,6 +201,7 @@ class Connections:
         self._resting: deque[Connection] = deque()
         self._busy: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
+        self._addresses = _Addresses(place)
         self._loop = asyncio.get_running_loop()
         self.closed = False
 
@@ -152,6 +213,9 @@ class Connections:
             connection = self._wake()
         if connection is None:
             connection = await self._connect()
+        if self.closed:
+            connection.close()
+            raise NoConnection("closed")
         self._busy.add(connection)
         return connection
 
@@ -163,7 +227,7 @@ class Connections:
         if self.closed or not connection.is_done:
             connection.close()
             return
-        connection.rested_at = self._loop.time()
+        connection.rest(self._loop.time())
         self._resting.append(connection)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(REST_S, self._sweep)
@@ -183,22 +247,22 @@ class Connections:
                 return Connection(await self._open())
         except TimeoutError as error:
             raise NoConnectionInTime from error
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, UnicodeError) as error:
             raise NoConnection(str(error)) from error
 
-    async def _open(self) -> ResponseHandler:
+    async def _open(self) -> _Protocol:
         """To whichever of its addresses answers first."""
         place, loop = self._place, self._loop
-        found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        found = await self._addresses.find()
         sock = await aiohappyeyeballs.start_connection(
             found, happy_eyeballs_delay=0.25, interleave=1, loop=loop
         )
         try:
             _, protocol = await loop.create_connection(
-                lambda: ResponseHandler(loop),
+                lambda: _Protocol(loop),
                 sock=sock,
                 ssl=place.tls,
-                server_hostname=place.host if place.tls is not None else None,
+                server_hostname=place.host.rstrip(".") if place.tls is not None else None,
             )
         except BaseException:
             sock.close()
@@ -218,6 +282,6 @@ def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
     """Raises ValueError if anything in it would be more than one line."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     text = f"{method} {target} HTTP/1.1\r\n{lines}\r\n"
-    if not _HEAD.fullmatch(text):
+    if not _HEAD.fullmatch(text) or text.count("\n") != len(headers) + 2:
         raise ValueError("not a request head")
     return text.encode("ascii")

@@ -239,6 +239,9 @@ class Upstream:
             wait = (("Retry-After", "1"),)
             text = "All connections to the origin are in use."
             raise UpstreamError(503, BUSY, text, wait) from None
+        if pool.connections.closed:
+            pool.slots.release()
+            raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
         return pool
 
     async def _begin(self, flight: "_Flight", connections: Connections) -> "_Begun":
@@ -262,7 +265,7 @@ class Upstream:
                 return await self._send(flight, connections)
             except Exception as error:
                 repeat = flight.attempts <= self._config.retries and flight.may_repeat(error)
-                if not repeat:
+                if not repeat or connections.closed:
                     raise self._failed(error, sent=flight.sent) from error
                 self.retries += 1
 
@@ -414,7 +417,7 @@ def _check_head(
     if status == 304 and "if-none-match" not in request.headers:
         raise BadAnswer("304 without a condition")
     length = told.get("Content-Length")
-    framed = length is not None or "Transfer-Encoding" in told
+    framed = length is not None or answer.message.chunked
     if not framed and request.method != "HEAD" and status not in _NO_BODY:
         raise BadAnswer("without a length, a whole body looks like half of one")
     headers = response_headers(told.items(), origin_path)
