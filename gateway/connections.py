@@ -282,6 +282,6 @@ def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
     """Raises ValueError if anything in it would be more than one line."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     text = f"{method} {target} HTTP/1.1\r\n{lines}\r\n"
-    if not _HEAD.fullmatch(text) or text.count("\n") != len(headers) + 2:
+    if not _HEAD.fullmatch(text) or len(text.split("\r\n")) != len(headers) + 3:
         raise ValueError("not a request head")
     return text.encode("ascii")
