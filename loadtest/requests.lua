@@ -26,7 +26,7 @@ function init(args)
     body, query = string.rep("x", size), ""
   end
   if unlike then
-    headers["X-Request-Id"] = MARK
+    headers["X-Trace-Id"] = MARK
   end
   before, after = {}, {}
   for number = 0, streams - 1 do

@@ -18,8 +18,9 @@ _REQUEST_LINE = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS) (/[!-~]*) HTTP/
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~]*)")
 _LENGTH = re.compile(r"0|[1-9][0-9]{0,14}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
-_ID_LINE = re.compile(rb"\r\nx-request-id: ([A-Za-z0-9._:-]{1,64})(?=\r\n)")
-_ID_NAME = b"\r\nx-request-id: "
+# As Envoy, nginx and others spell it.
+_ID_STARTS = tuple(b"\r\n%s: " % n for n in (b"x-request-id", b"X-Request-ID", b"X-Request-Id"))
+_ID_REST = re.compile(rb"([A-Za-z0-9._:-]{1,64})(?=\r\n)")
 _SPECIAL = frozenset(
     {"transfer-encoding", "expect", "upgrade", "te", "trailer", "content-encoding"}
 )
@@ -104,11 +105,13 @@ def cut_id(rest: bytes) -> tuple[bytes, str]:
     A proxy in front gives every request one, and with it no two sets of lines would be the same.
     Whatever follows the empty line is not ours to look at.
     """
-    start = rest.find(_ID_NAME)
-    if start < 0 or rest.find(END) != len(rest) - len(END):
+    for name in _ID_STARTS:
+        if (start := rest.find(name)) >= 0:
+            break
+    else:
         return rest, ""
-    match = _ID_LINE.match(rest, start)
-    if match is None:
+    match = _ID_REST.match(rest, start + len(name))
+    if match is None or rest.find(END) != len(rest) - len(END):
         return rest, ""
     return rest[:start] + rest[match.end() :], match[1].decode("ascii")
 

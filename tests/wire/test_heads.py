@@ -142,9 +142,11 @@ def test_an_id_that_may_not_be_passed_on_is_none(value: bytes) -> None:
     assert head is not None and head.request_id == ""
 
 
-def test_an_id_in_another_spelling_is_one_as_well() -> None:
-    head = HeadMemo().parse(with_line(b"X-Request-ID: r1"))
+@pytest.mark.parametrize("name", [b"X-Request-ID", b"X-Request-Id", b"X-REQUEST-ID"])
+def test_an_id_in_another_spelling_is_one_as_well(name: bytes) -> None:
+    head = HeadMemo().parse(with_line(name + b": r1"))
     assert head is not None and head.request_id == "r1"
+    assert ("x-request-id" in head.headers) == (name == b"X-REQUEST-ID")
 
 
 @pytest.mark.parametrize("second", [b"x-request-id: b", b"X-Request-Id: b", b"x-request-id:b"])
