@@ -166,7 +166,7 @@ Part = TypeVar("Part")
 class Memo(Generic[Part]):
     """Clients repeat themselves byte for byte, and a parse is a pure function of those bytes.
 
-    When a full memo has not paid (each head has its own sequence number or request id), nothing
+    When a full memo has not paid (each head has its own sequence number or trace id), nothing
     is remembered for a while.
     """
 
