@@ -28,9 +28,9 @@ LINE_ENTRIES = 4096
 LINE_BYTES = 2048
 MEMO_ENTRIES = 16_384
 MEMO_BYTES = 16 * 1024 * 1024
-MEMO_PAUSE = 4 * MEMO_ENTRIES
 MEMO_FORGOTTEN = MEMO_ENTRIES // 8
 MEMO_PART_BYTES = 4096
+MEMO_SEEN = MEMO_ENTRIES
 
 
 @dataclass(slots=True)
@@ -166,44 +166,44 @@ Part = TypeVar("Part")
 class Memo(Generic[Part]):
     """Clients repeat themselves byte for byte, and a parse is a pure function of those bytes.
 
-    When a full memo has not paid (each head has its own sequence number or trace id), nothing
-    is remembered for a while.
+    Many come but once: they have a sequence number in them, a condition, or a trace id. So a head
+    is remembered when it comes for the second time; of the first only a hash is kept.
     """
 
     def __init__(self, parse: Callable[[bytes], Part | None]) -> None:
         self.known: dict[bytes, Part] = {}
         self._parse = parse
         self._bytes = 0
-        self.hits = 0
-        self._new = 0
-        self._pause = 0
+        self._seen: set[int] = set()
 
     def find(self, data: bytes) -> Part | None:
         part = self.known.get(data)
-        if part is not None:
-            self.hits += 1
-            return part
-        part = self._parse(data)
-        if self._pause:
-            self._pause -= 1
-        elif part is not None and len(data) <= MEMO_PART_BYTES:
-            self._remember(data, part)
+        if part is None:
+            part = self._parse(data)
+            if part is not None and len(data) <= MEMO_PART_BYTES and self._comes_again(data):
+                self._remember(data, part)
         return part
+
+    def _comes_again(self, data: bytes) -> bool:
+        trace = hash(data)
+        if trace in self._seen:
+            return True
+        if len(self._seen) >= MEMO_SEEN:
+            self._seen.clear()
+        self._seen.add(trace)
+        return False
 
     def _remember(self, data: bytes, part: Part) -> None:
         if len(self.known) >= MEMO_ENTRIES or self._bytes >= MEMO_BYTES:
-            self._pause = MEMO_PAUSE if self.hits < self._new else 0
             self._forget_oldest()
         self.known[data] = part
         self._bytes += len(data)
-        self._new += 1
 
     def _forget_oldest(self) -> None:
         """Some of them: to forget all at once would be felt, in time and in memory."""
         for data in list(islice(self.known, MEMO_FORGOTTEN)):
             del self.known[data]
             self._bytes -= len(data)
-        self.hits = self._new = 0
 
 
 class HeadMemo:
