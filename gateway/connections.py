@@ -1,8 +1,7 @@
 """Connections to one origin: those at rest, and one request and its answer over one of them.
 
 Of aiohttp's client this uses the connection, its parser and its stream reader. The session above
-them would cost more than all the rest of a request, repeats what must not be repeated, and does not
-tell when a request leaves.
+them takes its time, repeats what must not be repeated, and does not tell when a request leaves.
 """
 
 import asyncio
@@ -186,6 +185,9 @@ class _Addresses:
         self._good_until = loop.time() + KNOWN_S
         return self._found
 
+    def forget(self) -> None:
+        self._good_until = 0.0
+
     def _end(self, lookup: "asyncio.Task[list[AddressInfo]]") -> None:
         self._lookup = None
         if not lookup.cancelled():
@@ -254,9 +256,13 @@ class Connections:
         """To whichever of its addresses answers first."""
         place, loop = self._place, self._loop
         found = await self._addresses.find()
-        sock = await aiohappyeyeballs.start_connection(
-            found, happy_eyeballs_delay=0.25, interleave=1, loop=loop
-        )
+        try:
+            sock = await aiohappyeyeballs.start_connection(
+                found, happy_eyeballs_delay=0.25, interleave=1, loop=loop
+            )
+        except BaseException:
+            self._addresses.forget()  # it may have moved
+            raise
         try:
             _, protocol = await loop.create_connection(
                 lambda: _Protocol(loop),

@@ -90,6 +90,20 @@ async def test_a_name_that_was_not_found_is_asked_for_again(
     assert names == ["origin.test"] * 2
 
 
+async def test_an_origin_that_has_moved_is_looked_for_at_once(
+    origin: ScriptedOrigin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses, real = ["127.0.0.2", "127.0.0.1"], socket.getaddrinfo
+
+    def look_up(host: Any, *args: Any, **options: Any) -> Any:
+        return real(addresses.pop(0), *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    async with connected(f"http://origin.test:{origin.port}", retries=1) as upstream:
+        await upstream.fetch(POST)
+    assert (origin.count(), addresses) == (1, [])
+
+
 async def test_whoever_leaves_does_not_take_the_look_up_along(
     origin: ScriptedOrigin, names: list[str]
 ) -> None:
