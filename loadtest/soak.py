@@ -221,19 +221,21 @@ class Crowd:
 
 
 async def fill_memos(session: Session, count: int) -> None:
-    """Servers remember so many heads of requests that came twice, and what they made of them, and
-    forget the oldest when there are more. So many different reads, each beyond the end of a short
-    stream, fill what would else fill up slowly and look like a leak."""
+    """Servers remember so many heads of requests that came twice, request lines and header lines
+    apart, and forget the oldest when there are more. So many different reads, each beyond the end
+    of a short stream, and so many different appends of nothing fill what would else fill up slowly
+    and look like a leak."""
 
     async def ask(lane: int) -> None:
         path = session.new_path("short")  # of each lane, so that every gateway gets its share
         await session.create(path)
         for number in range(lane + 1, count, FILLING_LANES):
-            request = session.request("GET", path, f"?offset={format_offset(number)}")
-            for _ in range(2):
+            read = session.request("GET", path, f"?offset={format_offset(number)}")
+            append = session.request("POST", path, body=b"", lines=[f"Stream-Seq: {number:032}"])
+            for request in (read, read, append, append):
                 reply = await session.pool.ask(request, None, timeout_s=30)
                 if reply.status != 400:
-                    raise RunFailedError(f"a read beyond the end was answered with {reply.status}")
+                    raise RunFailedError(f"what fills the memos was answered with {reply.status}")
 
     await asyncio.gather(*(ask(lane) for lane in range(FILLING_LANES)))
     session.meter.take(0)
