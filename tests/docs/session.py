@@ -32,6 +32,10 @@ class Session:
             start_new_session=True,  # to end what is left running
         )
         os.close(told)
+        assert self._shell.stdout is not None
+        self._waiting = select.poll()  # `select` takes no file above 1023
+        for file in (self._shell.stdout.fileno(), self._ended):
+            self._waiting.register(file, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -52,8 +56,8 @@ class Session:
         printed, ended, until = b"", False, time.monotonic() + seconds
         while not (ended and agrees(step.output, printed.decode(errors="replace"))):
             left = max(0.0, until - time.monotonic())
-            ready, _, _ = select.select([output, self._ended], [], [], left)
-            pieces = {file: os.read(file, 1 << 16) for file in ready}
+            ready = self._waiting.poll(left * 1000)
+            pieces = {file: os.read(file, 1 << 16) for file, _ in ready}
             printed += pieces.get(output, b"")
             if not all(pieces.values()) or not pieces:  # `bash -e` ended, or too late
                 text = printed.decode(errors="replace")

@@ -119,7 +119,8 @@ def started_by(document: str) -> list[str]:
 
 def command_behind(make: list[str]) -> list[str]:
     """What this calls once everything is installed."""
-    env = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    ours = ("MAKEFLAGS", "ARGS")  # of the `make test` that runs this
+    env = {name: value for name, value in os.environ.items() if name not in ours}
     command = [*make, "--dry-run", "--no-print-directory"]
     told = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
     return shlex.split(told.stdout.splitlines()[-1])
