@@ -149,7 +149,7 @@ class FileStorage:
         if not os.path.exists(catalog_path):
             self._refuse_orphans(catalog_path)
             first = self._journal.create_file(1)
-            self._files.close(first.fd)
+            self._journal.release(first)
             self._catalog.create(1)
             self._catalog.close()
             self._journal.open_watermark()

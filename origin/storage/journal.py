@@ -63,6 +63,7 @@ class Journal:
         self._file_bytes = file_bytes
         self._synced = synced
         self._watermark: mmap.mmap | None = None
+        self._open: set[int] = set()  # descriptors of the files in use
 
     def list_files(self) -> list[tuple[int, str]]:
         """(number, path) of the journal files there are, in order."""
@@ -91,6 +92,7 @@ class Journal:
             self._files.close(fd)
             self._files.unlink(path)
             raise
+        self._open.add(fd)
         return JournalFile(number, path, fd, salt, self._file_bytes)
 
     def reopen(self, number: int, path: str, salt: int, last: LastBatch | None) -> JournalFile:
@@ -100,6 +102,7 @@ class Journal:
         that are not: it is written once more.
         """
         fd = self._files.open(path)
+        self._open.add(fd)
         if last is not None:
             self._files.write_at(fd, last.data, last.position)
         self._files.sync(fd)
@@ -132,11 +135,17 @@ class Journal:
         finally:
             self._files.close(fd)
 
-    def retire(self, file: JournalFile) -> None:
+    def release(self, file: JournalFile) -> None:
+        self._open.discard(file.fd)
         self._files.close(file.fd)
+
+    def retire(self, file: JournalFile) -> None:
+        self.release(file)
         self._files.unlink(file.path)
 
     def close(self) -> None:
         if self._watermark is not None:
             self._watermark.close()
             self._watermark = None
+        while self._open:
+            self._files.close(self._open.pop())

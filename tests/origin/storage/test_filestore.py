@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ async def append_many(driver: Driver, count: int) -> None:
 
 def segments(folder: Path) -> list[Path]:
     return list(folder.rglob("*.seg"))
+
+
+def files_in_use(folder: Path) -> list[str]:
+    """Those below it that this process has open, deleted ones too."""
+    links = [os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    targets = [os.readlink(link) for link in links if os.path.islink(link)]
+    return [target for target in targets if target.startswith(str(folder))]
+
+
+@pytest.mark.parametrize("mode", ["file-fast", "file-durable"])
+async def test_a_store_that_is_closed_lets_go_of_its_files(tmp_path: Path, mode: str) -> None:
+    for name in ("a", "b"):  # the second begins with the journal of the first
+        async with opened(mode, tmp_path, journal_bytes=16 * 1024) as driver:
+            await driver.begin(name)
+            await append_many(driver, 40)
+            assert files_in_use(tmp_path)
+        assert files_in_use(tmp_path) == []
 
 
 # -- checkpoints ---------------------------------------------------------------------------------
