@@ -103,7 +103,9 @@ class Chromium:
         while not condition():
             left = deadline - time.monotonic()
             assert left > 0, "the browser did not answer in time"
-            if select.select([self._in], [], [], left)[0]:
+            waiting = select.poll()  # `select` takes no file above 1023
+            waiting.register(self._in, select.POLLIN)
+            if waiting.poll(left * 1000):
                 self._read()
 
     def _read(self) -> None:
