@@ -118,7 +118,8 @@ def test_a_read_sees_every_write_before_it_while_gateways_come_and_go(fleet: Fle
         return dict(zip(written, fleet.gateways_of(*replies), strict=True))
 
     with fleet.http2() as client:
-        written |= {create(fleet, client, f"wander/{n}"): b"" for n in range(8)}
+        # So many that not all of them have the same home by chance.
+        written |= {create(fleet, client, f"wander/{n}"): b"" for n in range(24)}
         before = write_and_read(client)
         fleet.take_out(0)
         try:
