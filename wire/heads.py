@@ -17,10 +17,11 @@ END = b"\r\n\r\n"
 _REQUEST_LINE = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS) (/[!-~]*) HTTP/1\.1")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~]*)")
 _LENGTH = re.compile(r"0|[1-9][0-9]{0,14}")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_ID = "[A-Za-z0-9._:-]{1,64}"
+_REQUEST_ID = re.compile(_ID)
 # As Envoy, nginx and others spell it.
 _ID_STARTS = tuple(b"\r\n%s: " % n for n in (b"x-request-id", b"X-Request-ID", b"X-Request-Id"))
-_ID_REST = re.compile(rb"([A-Za-z0-9._:-]{1,64})(?=\r\n)")
+_ID_REST = re.compile(rb"%s(?=\r\n)" % _ID.encode())
 _SPECIAL = frozenset(
     {"transfer-encoding", "expect", "upgrade", "te", "trailer", "content-encoding"}
 )
@@ -113,7 +114,7 @@ def cut_id(rest: bytes) -> tuple[bytes, str]:
     match = _ID_REST.match(rest, start + len(name))
     if match is None or rest.find(END) != len(rest) - len(END):
         return rest, ""
-    return rest[:start] + rest[match.end() :], match[1].decode("ascii")
+    return rest[:start] + rest[match.end() :], match[0].decode("ascii")
 
 
 def parse_target(line: bytes) -> Target | None:
