@@ -38,12 +38,10 @@ check: setup  ## Format, lint, types, architecture, Envoy's configuration
 	$(BIN)/mypy --strict $(PACKAGES) tests
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/weir/test_envoyconfig.py
 	$(BIN)/python -m weir.reference --check
-	$(BIN)/python -m weir.pictures --check
 	$(BIN)/python -m tests.conformance.chapters --check
 
-docs: setup  ## Write the reference, the pictures of the architecture and the chapters of the suite anew
+docs: setup  ## Write the reference and the chapters of the suite anew
 	$(BIN)/python -m weir.reference
-	$(BIN)/python -m weir.pictures
 	$(BIN)/python -m tests.conformance.chapters
 
 pictures: setup  ## Draw the console as docs/images/console.png (needs Chromium)

@@ -5,6 +5,5 @@ blocks     sections and sortable tables        charts    SVG
 marks      bars, lines, symbols                scales    axes and ticks
 figures    numbers with units                  times     steps of a time axis
 markup     elements; whatever is not markup is escaped
-lanes      pictures of who tells whom what, each an SVG file of its own
-page.css, page.js, patterns.svg, lanes.css     parts of the files, as they are
+page.css, page.js, patterns.svg     parts of the files, as they are
 """

@@ -4,7 +4,7 @@ A fence of `console` is a session: lines that begin with `$ ` are typed, the oth
 back. What differs from run to run (times, identities) is masked on both sides before comparing;
 a line `...` stands for any lines. A fence of `js` is a module that must run. Settings in `toml`
 must load, and the metrics in a query of `promql` must exist (test_operations.py). Code in `python`
-is for Spark, and run by tests/spark/test_source.py.
+is for Spark, and run by tests/spark/test_source.py; test_pictures.py reads those in `mermaid`.
 """
 
 import re
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 
-LANGUAGES = ("console", "js", "toml", "promql", "python")
+LANGUAGES = ("console", "js", "toml", "promql", "python", "mermaid")
 
 _FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MASKS = (
