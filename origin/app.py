@@ -18,6 +18,7 @@ from origin.metrics import Metrics
 from origin.service import Service
 from origin.snapshots import Snapshots
 from origin.storage.modes import open_storage
+from wire.addresses import is_loopback
 from wire.front import FrontServer
 from wire.http import Refusals, Stamp
 from wire.settings import SettingsError
@@ -27,6 +28,10 @@ log = logging.getLogger("weir.origin")
 
 SWEEP_SECS = 0.5
 BACKLOG = 4096
+OPEN_WARNING = (
+    "the origin listens on %s and asks for no token: whoever reaches this address can read, write "
+    "and delete every stream"
+)
 
 
 class Origin:
@@ -87,6 +92,8 @@ class Origin:
         except OSError as error:
             raise SettingsError("server.port", str(error)) from error
         self.port = self._runner.addresses[0][1]
+        if not is_loopback(server.host):
+            log.warning(OPEN_WARNING, server.host)
 
     async def stop(self) -> None:
         """Readers end cleanly, what was accepted is settled, then the files are let go."""

@@ -11,7 +11,6 @@ import asyncio
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -22,6 +21,7 @@ from protocol.errors import ProtocolError
 from protocol.media import media_type
 from protocol.names import JSON_TYPE
 from protocol.replies import Reply, json_reply
+from wire.addresses import is_loopback
 from wire.settings import SettingsError
 
 MAX_BODY_BYTES = 16 * 1024
@@ -84,7 +84,7 @@ def is_local(headers: Mapping[str, str], peer: str) -> bool:
     """Whether someone at this machine asks, by a name that only this machine has."""
     host = headers.get("host", "").lower()
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return name in LOCAL_NAMES and _is_loopback(peer) and not any(h in headers for h in FORWARDED)
+    return name in LOCAL_NAMES and is_loopback(peer) and not any(h in headers for h in FORWARDED)
 
 
 def is_own_page(headers: Mapping[str, str]) -> bool:
@@ -96,14 +96,6 @@ def is_own_page(headers: Mapping[str, str]) -> bool:
         and headers.get("sec-fetch-site", "same-origin") == "same-origin"
         and media_type(headers.get("content-type", "")) == JSON_TYPE
     )
-
-
-def _is_loopback(peer: str) -> bool:
-    try:
-        address = ip_address(peer)
-    except ValueError:
-        return False
-    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def _read_wish(body: bytes) -> Wish:

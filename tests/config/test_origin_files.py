@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from origin.config import FOREIGN_SECTIONS, OriginConfig, load_config
+from wire.addresses import is_loopback
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 PROFILES = sorted(p.stem for p in CONFIGS.glob("*.toml") if p.stem not in ("default", "local"))
@@ -35,3 +36,9 @@ def test_profile_loads(profile: str, tmp_path: Path) -> None:
     for name in ("default", profile):
         (tmp_path / f"{name}.toml").write_bytes((CONFIGS / f"{name}.toml").read_bytes())
     assert load_config({}, {}, profile=profile, configs_dir=tmp_path) != OriginConfig()
+
+
+@pytest.mark.parametrize("profile", [None, *PROFILES])
+def test_no_profile_opens_the_origin_to_the_network(profile: str | None) -> None:
+    """It asks for no token: only a person may put it on another address."""
+    assert is_loopback(load_config({}, {}, profile=profile, configs_dir=CONFIGS).server.host)

@@ -36,6 +36,23 @@ def live_readers(port: int) -> float:
     return float(re.search(r"^weir_origin_live_readers (\S+)$", text, re.MULTILINE)[1])  # type: ignore[index]
 
 
+# -- starting ------------------------------------------------------------------------------------
+
+
+def test_an_origin_on_a_network_says_loudly_that_it_asks_for_no_token(tmp_path: Path) -> None:
+    with started(tmp_path, "memory", settings={"DS_SERVER__HOST": "0.0.0.0"}) as server:
+        assert server.stop() == 0
+    [line] = server.stderr.splitlines()
+    assert "WARNING" in line and "listens on 0.0.0.0" in line and "no token" in line
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_an_origin_on_loopback_has_nothing_to_warn_of(tmp_path: Path, host: str) -> None:
+    with started(tmp_path, "memory", settings={"DS_SERVER__HOST": host}) as server:
+        assert server.stop() == 0
+    assert server.stderr == ""
+
+
 # -- stopping ------------------------------------------------------------------------------------
 
 
