@@ -124,7 +124,7 @@ class Chunks:
                 return Got(Answer(entry, "hit", 0))
             self._refresh(stream, path, offset, asker)
             return Got(Answer(entry, "stale", 0))
-        if entry is not None and self._hub_vouches_for(entry):
+        if entry is not None and self.hub_vouches_for(entry):
             return Got(Answer(entry, "hub", 0))
         started = time.monotonic()
         answer, flight, leads = await self._fly(stream, path, offset, asker)
@@ -139,7 +139,7 @@ class Chunks:
 
         return await self._flights.join((stream, offset), fetch)
 
-    def _hub_vouches_for(self, entry: Entry) -> bool:
+    def hub_vouches_for(self, entry: Entry) -> bool:
         """By configuration: a tail is still the tail while a hub waits there for more."""
         if self._config.tail_reads != "hub" or not entry.up_to_date:
             return False

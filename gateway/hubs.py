@@ -20,7 +20,7 @@ from gateway.limits import LiveSlots
 from gateway.readers import Delivery, SseReader, Waiting
 from gateway.streams import Streams
 from gateway.tasks import Tasks
-from gateway.upstream import TooLarge, Upstream
+from gateway.upstream import TooLarge, Upstream, UpstreamError
 from protocol import replies
 from protocol.cursors import next_cursor
 from protocol.errors import ProtocolError
@@ -108,14 +108,23 @@ class Hubs:
     def _park(self, waiting: Waiting) -> bool:
         hub = self._hub(waiting.call)
         if entry := hub.entry_at(waiting.offset):
-            waiting.replay(entry)
-            hub.rest_if_idle()
-            return True
+            return self._give_from_window(hub, waiting, entry)
         if hub.is_resting or hub.position == waiting.offset:
             hub.park(waiting, self._serving.long_poll_timeout_secs)
             self._touch(waiting.call)
             return True
         return False
+
+    def _give_from_window(self, hub: Hub, waiting: Waiting, entry: Entry) -> bool:
+        """Whether what the hub has is an answer. If it is the last we know of, it must say whether
+        it is the latest there is (DS 5.6): more may have been written before the question."""
+        is_latest = self._chunks.hub_vouches_for(entry)
+        if entry.next_offset == hub.position and waiting.wants(entry) and not is_latest:
+            hub.rest_if_idle()
+            return False
+        waiting.replay(entry, up_to_date=is_latest)
+        hub.rest_if_idle()
+        return True
 
     async def _look(self, waiting: Waiting) -> None:
         """Ask the origin what there is at an offset where the hub is not."""
@@ -125,6 +134,10 @@ class Hubs:
                 got = await self._chunks.get(call.stream, call.route.path, offset, call.asker)
             except TooLarge:
                 waiting.pass_by()
+                return
+            except UpstreamError:
+                if not self._stand_in(waiting):
+                    raise
                 return
             if call.done:  # its time was up meanwhile, and its connection may carry another
                 return
@@ -148,6 +161,14 @@ class Hubs:
         hub = self._hub(call)
         hub.retarget(offset)
         hub.park(waiting, self._serving.long_poll_timeout_secs)
+
+    def _stand_in(self, waiting: Waiting) -> bool:
+        """Whether the window has something to give while the origin cannot be asked."""
+        hub = self._hubs.get(waiting.call.stream)
+        kept = None if hub is None else hub.entry_at(waiting.offset)
+        if kept is not None:
+            waiting.replay(kept, up_to_date=False)
+        return kept is not None
 
     async def _poll_from_now(self, call: Call) -> None:
         got = await self._chunks.tail(call.stream, call.route.path, call.asker)

@@ -152,9 +152,12 @@ class Waiting:
         if not self.call.done and self._is_valid(time.time()):
             self._past_us(self.call, self.offset)
 
-    def _is_too_much(self, entry: Entry) -> bool:
+    def wants(self, entry: Entry) -> bool:
         most = self.call.read.max_bytes
-        if most is None or len(entry.body) <= most:
+        return most is None or len(entry.body) <= most
+
+    def _is_too_much(self, entry: Entry) -> bool:
+        if self.wants(entry):
             return False
         self.pass_by()
         return True
@@ -191,12 +194,12 @@ class Waiting:
         )
         self._answers.send_live(self.call, head, entry.body)
 
-    def replay(self, entry: Entry) -> None:
-        """Data that the hub had before we came: it may not say that this is all there is."""
+    def replay(self, entry: Entry, *, up_to_date: bool) -> None:
+        """Data that the hub had before we came; whether it is all there is, it did not know."""
         if self._is_too_much(entry):
             return
         self.from_hub(WINDOW_STATUS)
-        self._send(entry, up_to_date=False)
+        self._send(entry, up_to_date=up_to_date)
 
     def give(self, entry: Entry) -> None:
         """Data that a catch-up read found for us."""

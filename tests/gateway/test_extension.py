@@ -293,11 +293,12 @@ async def test_a_publication_is_nothing_to_who_waits_at_the_tail(parts: Parts) -
 
 async def test_a_hub_forgets_what_a_snapshot_replaced(parts: Parts) -> None:
     """Its window would answer a long-poll from before."""
-    poll, ask = await follow(parts, 5)
-    ask.answer(200, chunk(5, 9, tail=True), b"data")
-    await poll.exchange.answered()
+    for start, body in ((5, b"data"), (9, b"new")):
+        poll, ask = await follow(parts, start)
+        ask.answer(200, chunk(start, start + len(body), tail=True), body)
+        await poll.exchange.answered()
     assert parts.ask(f"a?offset={AT(5)}&live=long-poll").response.body == b"data"
-    waiting, _ = await follow(parts, 9)
+    waiting, _ = await follow(parts, 12)
     await publish(parts, 9)
     late = parts.ask(f"a?offset={AT(5)}&live=long-poll")
     (await parts.upstream.next()).answer(410, gone(9))

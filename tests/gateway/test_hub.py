@@ -133,15 +133,53 @@ async def test_a_place_between_two_batches_finds_its_data_itself(parts: Parts) -
     assert (await between.exchange.answered()).body == b"ws"
 
 
-async def test_the_window_serves_who_comes_a_moment_late(parts: Parts) -> None:
-    first = poll(parts, 5)
-    (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
-    await first.exchange.answered()
-    late = poll(parts, 5)
-    answer = await late.exchange.answered()
+async def batches(parts: Parts, *bodies: bytes) -> None:
+    """Data that the hub hands to a reader and keeps, from position 5 on."""
+    start = 5
+    for body in bodies:
+        reader = poll(parts, start)
+        tail = await parts.upstream.next()
+        tail.answer(200, chunk(start, start + len(body), tail=True), body)
+        await reader.exchange.answered()
+        start += len(body)
+
+
+async def test_the_window_serves_who_is_a_batch_late(parts: Parts) -> None:
+    await batches(parts, b"news", b"more")
+    answer = await poll(parts, 5).exchange.answered()
     assert (answer.body, answer["Cache-Status"]) == (b"news", "weir; hit; detail=hub")
-    assert not answer.up_to_date, "the window cannot know"
-    assert len(parts.upstream.asked) == 1
+    assert not answer.up_to_date
+    assert len(parts.upstream.asked) == 2
+
+
+async def test_whether_the_windows_last_batch_is_the_latest_is_asked(parts: Parts) -> None:
+    """Only the origin knows whether more was written before the question; all who come share it."""
+    await batches(parts, b"news")
+    late = [poll(parts, 5) for _ in range(3)]
+    (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
+    answers = [await one.exchange.answered() for one in late]
+    assert {(answer.body, answer.up_to_date) for answer in answers} == {(b"news", True)}
+    assert len(parts.upstream.asked) == 2
+
+
+async def test_the_window_stands_in_for_an_origin_that_is_away(parts: Parts) -> None:
+    await batches(parts, b"news")
+    late = poll(parts, 5)
+    (await parts.upstream.next()).fail()
+    answer = await late.exchange.answered()
+    assert (answer.body, answer.up_to_date) == (b"news", False), "nobody can know"
+
+
+async def test_a_hub_that_is_trusted_says_that_its_last_batch_is_the_latest(
+    make: MakeParts,
+) -> None:
+    parts = make(cache={"tail_reads": "hub"})
+    await batches(parts, b"news")
+    poll(parts, 9)
+    await parts.upstream.next()
+    answer = await poll(parts, 5).exchange.answered()
+    assert (answer.body, answer.up_to_date) == (b"news", True)
+    assert len(parts.upstream.asked) == 2
 
 
 async def test_a_hub_beyond_the_tail_is_moved_back_to_a_proven_tail(parts: Parts) -> None:

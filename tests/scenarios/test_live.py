@@ -199,6 +199,7 @@ async def test_long_polls_find_what_they_missed_between_two_of_them(
     stays, late = await gather(gateway, 2)
     await follow([stays], "a")
     await stays.shown(stream.append(b"two."))
+    await stays.shown(stream.append(b"three."))
     before = stream.counts["catch-up"]
     late.ask("a", f"offset={at}{POLL}", token=TOKEN)
     answer = await late.answer()
