@@ -281,7 +281,7 @@ class Gateway:
     def _register_others(self) -> None:
         """What the gateway leans on, and how that is."""
         metrics, upstream, hook = self.metrics, self.upstream, self._hook
-        metrics.gauge("upstream_up", "1 unless the breaker is open.", lambda: upstream.is_up)
+        metrics.gauge("upstream_up", "0 while the origin is given up.", lambda: upstream.is_up)
         for code in FAILURES:
             metrics.labelled_counter(
                 "upstream_failures",

@@ -6,9 +6,13 @@ at a time goes as a probe. A success, whoever had it, closes it; a failed probe 
 
 What a failure is, the caller decides: no connection, or no answer in time. An answer of any
 status is a success, or a full disk behind writes (507) would stop the reads as well.
+
+Asking whether one may (`wait_s`) hands nothing out. Leave to go is given by entering `attempt` and
+ends with its block, however that ends, so the one probe cannot be lost.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 
@@ -18,15 +22,12 @@ class State(Enum):
     OPEN = "open"
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
-    """`wait_s` 0: go ahead, and tell the breaker how it went. Else: not before that time."""
+class Shut(Exception):
+    """Nothing passes for `wait_s`."""
 
-    wait_s: float = 0.0
-    probe: bool = False
-
-
-_GO = Permit()
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
 
 
 class Breaker:
@@ -35,38 +36,61 @@ class Breaker:
         self._open_s = open_s
         self._failed = 0  # in a row
         self._until: float | None = None  # None: closed
-        self._probe: Permit | None = None  # the one that is out
+        self._probe: Attempt | None = None  # the one that is out
         self.opened = 0  # times
+
+    @property
+    def is_closed(self) -> bool:
+        return self._until is None
 
     def state(self, now: float) -> State:
         if self._until is None:
             return State.CLOSED
         return State.OPEN if now < self._until else State.HALF_OPEN
 
-    def admit(self, now: float) -> Permit:
+    def wait_s(self, now: float) -> float:
+        """0.0 if an attempt may begin now, else when to ask again."""
         if self._until is None:
-            return _GO
+            return 0.0
         if now < self._until:
-            return Permit(self._until - now)
-        if self._probe is not None:
-            return Permit(self._open_s)
-        self._probe = Permit(probe=True)
-        return self._probe
+            return self._until - now
+        return 0.0 if self._probe is None else self._open_s
+
+    @contextmanager
+    def attempt(self, now: float) -> Iterator["Attempt"]:
+        """The time in which the origin is asked. Raises Shut."""
+        wait_s = self.wait_s(now)
+        if wait_s:
+            raise Shut(wait_s)
+        attempt = Attempt(self)
+        if not self.is_closed:
+            self._probe = attempt
+        try:
+            yield attempt
+        finally:
+            if self._probe is attempt:
+                self._probe = None
 
     def succeed(self) -> None:
+        """The origin is there."""
         self._failed = 0
         self._until = None
         self._probe = None
 
-    def fail(self, permit: Permit, now: float) -> None:
+    def _fail(self, attempt: "Attempt", now: float) -> None:
         self._failed += 1
-        failed_probe = permit is self._probe
-        if failed_probe or (self._until is None and self._failed >= self._limit):
+        failed_probe = attempt is self._probe
+        if failed_probe or (self.is_closed and self._failed >= self._limit):
             self._until = now + self._open_s
             self.opened += 1
-        self.abandon(permit)
 
-    def abandon(self, permit: Permit) -> None:
-        """The request ended without telling anything about the origin."""
-        if permit is self._probe:
-            self._probe = None
+
+class Attempt:
+    """One that neither fails nor succeeds tells nothing about the origin."""
+
+    def __init__(self, breaker: Breaker) -> None:
+        self._breaker = breaker
+
+    def fail(self, now: float) -> None:
+        """To be told from within the block."""
+        self._breaker._fail(self, now)

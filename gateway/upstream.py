@@ -33,7 +33,7 @@ import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-from gateway.breaker import Breaker, Permit, State
+from gateway.breaker import Attempt, Breaker, Shut, State
 from gateway.config import GatewayConfig
 from gateway.connections import (
     Answer,
@@ -170,8 +170,8 @@ class Upstream:
 
     @property
     def is_up(self) -> bool:
-        """As far as the breaker knows."""
-        return self.state is not State.OPEN
+        """Not from when the breaker opens until the origin has answered again."""
+        return self.breaker.is_closed
 
     async def fetch(
         self,
@@ -226,8 +226,8 @@ class Upstream:
         pool = self._live if live else self._ordinary
         if pool.connections.closed:
             raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
-        if self.state is State.OPEN:
-            self._admit()  # which refuses: nobody waits for a connection that is of no use
+        if wait_s := self.breaker.wait_s(self._clock()):  # its connection would be of no use
+            raise self._away(wait_s)
         if not pool.slots.locked():
             await pool.slots.acquire()
             return pool
@@ -246,14 +246,19 @@ class Upstream:
 
     async def _begin(self, flight: "_Flight", connections: Connections) -> "_Begun":
         """Send until a head has come that may be passed on; tell the breaker."""
-        permit = self._admit()
+        try:
+            with self.breaker.attempt(self._clock()) as attempt:
+                return await self._attempt(flight, connections, attempt)
+        except Shut as shut:
+            raise self._away(shut.wait_s) from None
+
+    async def _attempt(
+        self, flight: "_Flight", connections: Connections, attempt: Attempt
+    ) -> "_Begun":
         try:
             begun = await self._send_repeatedly(flight, connections)
         except UpstreamError as error:
-            self._report(permit, error, flight.live)
-            raise
-        except BaseException:
-            self.breaker.abandon(permit)
+            self._report(attempt, error, flight.live)
             raise
         self._succeed()
         return begun
@@ -311,29 +316,24 @@ class Upstream:
     def first_byte_s(self, live: bool) -> float:
         return self._config.live_timeout_secs if live else self._config.first_byte_timeout_secs
 
-    def _admit(self) -> Permit:
-        permit = self.breaker.admit(self._clock())
-        if permit.wait_s:
-            self.failures[UNAVAILABLE] += 1
-            wait = ("Retry-After", str(math.ceil(permit.wait_s)))
-            text = "The origin is away: the circuit breaker is open."
-            raise UpstreamError(503, UNAVAILABLE, text, (wait,))
-        return permit
+    def _away(self, wait_s: float) -> UpstreamError:
+        self.failures[UNAVAILABLE] += 1
+        wait = ("Retry-After", str(math.ceil(wait_s)))
+        text = "The origin is away: the circuit breaker is open."
+        return UpstreamError(503, UNAVAILABLE, text, (wait,))
 
     def _succeed(self) -> None:
-        if self.breaker.state(self._clock()) is not State.CLOSED:
+        if not self.breaker.is_closed:
             log.warning("the origin is back")
         self.breaker.succeed()
 
-    def _report(self, permit: Permit, error: UpstreamError, live: bool) -> None:
+    def _report(self, attempt: Attempt, error: UpstreamError, live: bool) -> None:
         """Of live tails only a missing connection counts: a restart cuts all of them at once."""
         if error.code == BAD_ANSWER:  # whoever answers is there
             self._succeed()
-        elif live and error.sent:
-            self.breaker.abandon(permit)
-        else:
+        elif not (live and error.sent):
             before = self.breaker.opened
-            self.breaker.fail(permit, self._clock())
+            attempt.fail(self._clock())
             if self.breaker.opened > before:
                 log.warning("the origin is away: %s", error.detail)
 

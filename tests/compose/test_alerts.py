@@ -52,6 +52,7 @@ HEALTHY = {
         for status, values in ((200, rising(900)), (500, "0"), (503, "0"), (507, "0"))
     },
     f"weir_gateway_upstream_up{{{GATEWAY}}}": steady(1),
+    f'weir_gateway_upstream_failures_total{{{GATEWAY},code="origin-unavailable"}}': steady(3),
     f'weir_gateway_requests_total{{{GATEWAY},verdict="hit"}}': rising(10_000),
     f'weir_gateway_requests_total{{{GATEWAY},verdict="error"}}': rising(50),
     **{
@@ -89,7 +90,10 @@ SICK: list[tuple[dict[str, str], str]] = [
     ({'status="503"': rising(1)}, "OriginFails"),
     ({'status="507"': rising(1)}, "OriginFails"),
     ({'status="500"': lately(0, 1, 600)}, "DataIsDamaged"),
-    ({"upstream_up": lately(1, 0, 60)}, "OriginIsGivenUp"),
+    (
+        {"upstream_up": lately(1, 0, 60), "upstream_failures": lately(3, 20, 60)},
+        "OriginIsGivenUp",
+    ),
     ({'verdict="error"': rising(200)}, "GatewaysFail"),
     ({'le="0.5"': rising(9_800), 'le="0.1"': rising(9_800)}, "ReadsAreSlow"),
     ({"live_readers": lately(15_000, 17_000, 120)}, "TooManyLiveReaders"),
@@ -170,6 +174,13 @@ def test_a_gateway_that_is_replaced_wakes_nobody(promtool: Path, tmp_path: Path)
         "membership_healthy": lately(2, 1, 60),
         "workers_up": lately(2, 1, 60),
     }
+    assert judge(promtool, tmp_path, with_changes(changes), []) == ""
+
+
+def test_a_gateway_that_nobody_asks_since_the_origin_was_away_wakes_nobody(
+    promtool: Path, tmp_path: Path
+) -> None:
+    changes = {"upstream_up": lately(1, 0, 1800)}
     assert judge(promtool, tmp_path, with_changes(changes), []) == ""
 
 

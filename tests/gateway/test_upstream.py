@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,16 @@ from tests.helpers.upstreams import (
 def origin() -> Iterator[ScriptedOrigin]:
     with ScriptedOrigin() as origin:
         yield origin
+
+
+class TickingClock(Clock):
+    """Goes on between two looks: first what is in `looks`, then long after the pause."""
+
+    def __init__(self) -> None:
+        self.looks: list[float] = [0.0] * 20
+
+    def __call__(self) -> float:
+        return self.looks.pop(0) if self.looks else 100.0
 
 
 def state(upstream: Upstream) -> State:
@@ -631,6 +642,38 @@ async def test_an_origin_that_is_back_is_found(origin: ScriptedOrigin) -> None:
         clock.now = 2.0
         assert (await upstream.fetch(GET)).status == 200
         assert state(upstream) is State.CLOSED
+
+
+@pytest.mark.parametrize("ends_at", [1, 2, 3, 4])
+async def test_a_pause_that_ends_between_two_looks_at_the_clock_costs_no_probe(
+    origin: ScriptedOrigin, ends_at: int
+) -> None:
+    clock = TickingClock()
+    origin.on("GET", PATH, HELLO)
+    origin.down()
+    async with connected(origin, clock=clock, breaker_failures=1, breaker_secs=2.0) as upstream:
+        await refusal(upstream, GET)
+        origin.up()
+        clock.looks = [0.0] * (ends_at - 1)  # then it is later
+        with suppress(UpstreamError):
+            await upstream.fetch(GET)
+        clock.looks = []
+        assert (await upstream.fetch(GET)).status == 200
+
+
+async def test_an_origin_is_away_until_it_has_answered(origin: ScriptedOrigin) -> None:
+    """Also while nobody asks, and while a probe is out: what a pause does is to end."""
+    clock = Clock()
+    origin.on("GET", PATH, HELLO)
+    origin.down()
+    async with connected(origin, clock=clock, breaker_failures=1, breaker_secs=2.0) as upstream:
+        await refusal(upstream, GET)
+        for now in (1.0, 2.0, 200.0):
+            clock.now = now
+            assert not upstream.is_up
+        origin.up()
+        await upstream.fetch(GET)
+        assert upstream.is_up
 
 
 async def test_one_probe_at_a_time(origin: ScriptedOrigin) -> None:
