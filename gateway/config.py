@@ -119,6 +119,7 @@ class AuthConfig:
     query_parameter: str = ""  # name of a query parameter that may bring it
     scope_claim: str = "scope"  # the claim with the scopes; some issuers call it scp or roles
     allow_no_scope: bool = False  # whether a token without scopes may do everything
+    write_may_snapshot: bool = False  # whether `write` includes `snapshot`, as it once did
     jwks_refresh_secs: float = 300.0
     jwks_cooldown_secs: float = 30.0  # between fetches for unknown key ids
     revocation: bool = False  # look up token ids in Redis

@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.devkeys import DEFAULT_KEY, DEV_AUDIENCE, DEV_ISSUER, sign_token
 from wire.settings import SettingsError
 
-ALL_SCOPES = "read:* write:* create:* delete:*"
+ALL_SCOPES = "read:* write:* create:* delete:* snapshot:*"
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")

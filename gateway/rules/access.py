@@ -18,8 +18,8 @@ import msgspec
 
 from protocol.paths import LISTING, MAX_NAME_BYTES, PREFIX
 
-Action = Literal["read", "write", "create", "delete"]
-ACTIONS: tuple[Action, ...] = ("read", "write", "create", "delete")
+Action = Literal["read", "write", "create", "delete", "snapshot", "subscribe"]
+ACTIONS: tuple[Action, ...] = ("read", "write", "create", "delete", "snapshot", "subscribe")
 
 MAX_ENTRIES = 200
 MAX_SCOPE_CHARACTERS = 16_384
@@ -54,11 +54,11 @@ class Scopes(msgspec.Struct, frozen=True):
     grants: Mapping[str, Grant] = MappingProxyType({})
 
     @staticmethod
-    def parse(text: str) -> "Scopes":
+    def parse(text: str, *, write_may_snapshot: bool = False) -> "Scopes":
         """Read a `scope` claim; raises ValueError when it is beyond all measure."""
         if len(text) > MAX_SCOPE_CHARACTERS:
             raise ValueError("scope too long")
-        return _parse(text)
+        return _parse(text, write_may_snapshot)
 
     def allows(self, action: Action, name: str) -> bool:
         """`name` is canonical: `a/b` for /v1/stream/a/b, `/ds/bucket/x` for a bucketed stream."""
@@ -100,13 +100,15 @@ def scope_name(action: Action, name: str) -> str:
 
 # Tokens of one issuer have few different scopes; remembered tokens share their parsed form.
 @lru_cache(maxsize=MEMO_ENTRIES)
-def _parse(text: str) -> Scopes:
+def _parse(text: str, write_may_snapshot: bool) -> Scopes:
     entries = [entry for entry in text.split(" ") if entry]
     if len(entries) > MAX_ENTRIES:
         raise ValueError("too many scopes")
     patterns: dict[str, list[tuple[str, bool]]] = {}
     for action, text, open_ended in filter(None, map(_read_entry, entries)):
         patterns.setdefault(action, []).append((text, open_ended))
+    if write_may_snapshot and "write" in patterns:
+        patterns["snapshot"] = patterns.get("snapshot", []) + patterns["write"]
     return Scopes(MappingProxyType({a: _make_grant(found) for a, found in patterns.items()}))
 
 

@@ -156,7 +156,7 @@ def _read_scopes(claims: Json, auth: AuthConfig) -> Scopes:
     entries = scope if isinstance(scope, list) else [scope]
     _check(all(isinstance(entry, str) for entry in entries), "claims")
     try:
-        return Scopes.parse(" ".join(entries))
+        return Scopes.parse(" ".join(entries), write_may_snapshot=auth.write_may_snapshot)
     except ValueError:
         raise invalid_token("claims") from None
 

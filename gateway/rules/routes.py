@@ -46,7 +46,8 @@ _KNOWN = ("offset", "live", "cursor", "max_bytes")
 _MEMO_CHARACTERS = 512  # who makes long ones up shall not fill our memory with them
 _ACTIONS = {"GET": "read", "HEAD": "read", "POST": "write", "PUT": "create", "DELETE": "delete"}
 
-# What the methods of each kind of place are called in the log. To publish a snapshot is to write.
+# What the methods of each kind of place are called in the log. To publish a snapshot replaces all
+# that was written before it, so the right to write is not enough.
 _READS = ("GET", "HEAD")
 _MODES: dict[Kind, dict[str, str]] = {
     Kind.STREAM: {"HEAD": "head", "POST": "append", "PUT": "create", "DELETE": "delete"},
@@ -115,7 +116,7 @@ def _read_route(method: str, path: str, query: str, max_path_bytes: int) -> Rout
     part = _part_of(place, query)
     return Route(
         modes[method],
-        "write" if modes[method] == "publish" else action,
+        "snapshot" if modes[method] == "publish" else action,
         place.name,
         stream_url(place.name),
         part=part,

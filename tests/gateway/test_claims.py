@@ -191,6 +191,14 @@ def test_without_scope_everything_only_if_configured() -> None:
     assert read(open_house, scope="").scopes == NOTHING
 
 
+def test_the_right_to_write_may_include_snapshots_by_configuration() -> None:
+    scope = "write:a/* write:b read:c"
+    assert read(AuthConfig(), scope=scope).scopes == Scopes.parse(scope)
+    wide = read(AuthConfig(write_may_snapshot=True), scope=scope).scopes
+    assert wide == Scopes.parse(f"{scope} snapshot:a/* snapshot:b")
+    assert not wide.allows("snapshot", "c")
+
+
 @pytest.mark.parametrize("name", ["sub", "exp", "scope"])
 def test_a_claim_that_comes_twice_is_malformed(name: str) -> None:
     payload = json.dumps(GOOD | {"scope": "read:a"})

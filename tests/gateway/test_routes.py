@@ -87,7 +87,7 @@ STREAMS = pytest.mark.parametrize(
         ("HEAD", "/snapshot", "snapshot", "read", False),
         ("GET", "/snapshot/7_7", "snapshot", "read", True),
         ("HEAD", "/snapshot/7_7", "snapshot", "read", False),
-        ("PUT", "/snapshot/7_7", "publish", "write", False),
+        ("PUT", "/snapshot/7_7", "publish", "snapshot", False),
         ("DELETE", "/snapshot/7_7", "withdraw", "delete", False),
         ("GET", "/bootstrap", "bootstrap", "read", True),
         ("HEAD", "/bootstrap", "bootstrap", "read", False),

@@ -27,7 +27,7 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm, get_default_
 
 ISSUER = "weir-dev"
 AUDIENCE = "weir"
-ALL_SCOPES = "read:* write:* create:* delete:*"
+ALL_SCOPES = "read:* write:* create:* delete:* snapshot:*"
 
 PrivateKey = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 _ALGORITHMS = get_default_algorithms()

@@ -53,6 +53,23 @@ def paths(gateway: LocalGateway) -> Iterator[Paths]:
         yield Paths(connection)
 
 
+# -- rights --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("may", [False, True])
+def test_who_may_write_replaces_no_history_by_a_snapshot_unless_configured(
+    real: LocalOrigin, start_gateway: StartGateway, may: bool
+) -> None:
+    gateway = start_gateway(url_of(real), auth={"write_may_snapshot": may})
+    with real.client() as behind, gateway.client(make_token(KEY, scope="write:a")) as writer:
+        behind.create("a", body=b"what was. ")
+        tail = writer.append("a", b"what came.")
+        answer = publish(writer, "a", tail, b"what never was")
+        assert answer.status == (204 if may else 403)
+        assert may or 'scope="snapshot:a"' in answer["WWW-Authenticate"]
+        assert behind.read("a").status == (410 if may else 200)
+
+
 # -- crowds --------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from protocol.state import materialise, parse_message, split_array
 from tests.conftest import StartOrigin
+from tests.helpers.gateway import KEY, LocalGateway, make_gateway_config
+from tests.helpers.keys import make_token
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import Client
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin, simple_stream
@@ -114,6 +116,19 @@ def test_a_server_that_refuses_is_quoted(
     assert (code, out) == (4, [])
     assert line.startswith(f"weir: PUT {PATH}/snapshot/{stream.tail}: 409 Conflict: The tail is ")
     assert line.isprintable()
+
+
+def test_a_token_that_may_not_publish_is_told_what_it_lacks(
+    weir: Weir, origin: LocalOrigin
+) -> None:
+    config = make_gateway_config(f"http://127.0.0.1:{origin.port}")
+    with origin.client() as client, LocalGateway(config) as gateway:
+        client.create("s", JSON, b"[%b]" % MESSAGES[0])
+        token = make_token(KEY, scope="read:s write:s create:s delete:s")
+        code, out, [line] = weir("compact", f"{gateway.url}{PATH}", "--token", token)
+        assert (code, out) == (4, [])
+        assert line.endswith("403 Forbidden: The token lacks the scope snapshot:s")
+        assert client.read("s").body == b"[%b]" % MESSAGES[0]
 
 
 def test_a_snapshot_that_is_open_stays_open(

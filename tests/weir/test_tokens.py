@@ -32,7 +32,7 @@ def test_one_line_with_a_token_for_everything(folder: Path) -> None:
     [token] = result.stdout.splitlines()
     claims = claims_of(folder, token)
     assert (claims["sub"], claims["iss"], claims["aud"]) == ("dev", "weir-dev", "weir")
-    assert claims["scope"] == "read:* write:* create:* delete:*"
+    assert claims["scope"] == "read:* write:* create:* delete:* snapshot:*"
     assert isinstance(claims["exp"], int) and isinstance(claims["iat"], int)
     assert claims["exp"] - claims["iat"] == 3600
 

@@ -2,7 +2,7 @@
 // The gateway decides; a test holds the two equal.
 
 const FLAT = "/v1/stream/";
-const ENTRY = /^(read|write|create|delete):([^*]*)(\*?)$/s;
+const ENTRY = /^(read|write|create|delete|snapshot|subscribe):([^*]*)(\*?)$/s;
 
 const readEntry = (entry) => {
   const found = ENTRY.exec(entry);

@@ -69,7 +69,7 @@ export class SnapshotPane {
       const offset = head.headers.get("Stream-Snapshot-Offset");
       if (!offset || offset === "-1") {
         this.#say(
-          "This stream has no snapshot: readers begin at its start. `weir compact URL` makes one of a State stream.",
+          "This stream has no snapshot: readers begin at its start. `weir compact URL` makes one of a State stream, with a token that has the scope snapshot.",
         );
         return;
       }

@@ -7,7 +7,7 @@ import { button, byId, el, factList, field, notify } from "./dom.js";
 import { session, spell } from "./session.js";
 import { HOW_TO_MINT } from "./words.js";
 
-const ALL = "read:* write:* create:* delete:*";
+const ALL = "read:* write:* create:* delete:* snapshot:*";
 
 const lifeOf = (exp) => {
   if (!Number.isFinite(Number(exp))) return "not said";
@@ -74,7 +74,7 @@ const mintForm = (done) => {
     { class: "form", onsubmit: mint, oninput: look },
     el("h3", {}, "Mint a development token"),
     el("div", { class: "pair" }, field("Subject", sub), field("Minutes", minutes)),
-    field("Scopes", scope, "action:pattern, separated by spaces; read:chat/* allows to read all below chat/"),
+    field("Scopes", scope, "action:pattern, separated by spaces; read:chat/* allows to read all below chat/. Actions: read, write, create, delete, snapshot (publish one)"),
     fault,
     el("div", { class: "actions" }, el("button", { type: "submit", class: "button primary" }, "Mint")),
     el("details", {}, el("summary", {}, "The same as weir token"), command),

@@ -23,7 +23,7 @@ TOLD = {
 }
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
 LIMITS = {"max_body_bytes": 64 * 1024, "max_snapshot_bytes": 256 * 1024}
-ALL = ("read", "write", "create", "delete")
+ALL = ("read", "write", "create", "delete", "snapshot", "subscribe")
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +168,9 @@ def test_the_surfaces_share_no_scopes(arena: Arena, scope: str, path: str) -> No
         ("GET", "/v1/stream/a/bootstrap", "read:a"),
         ("GET", "/v1/stream/a/snapshot", "read:a"),
         ("HEAD", f"/v1/stream/a/snapshot/{AT(5)}", "read:a"),
-        ("PUT", f"/v1/stream/a/snapshot/{AT(5)}", "write:a"),
+        ("PUT", f"/v1/stream/a/snapshot/{AT(5)}", "snapshot:a"),
         ("DELETE", f"/v1/stream/a/snapshot/{AT(5)}", "delete:a"),
-        ("PUT", f"/ds/buck/s/snapshot/{AT(5)}", "write:/ds/buck/s"),
+        ("PUT", f"/ds/buck/s/snapshot/{AT(5)}", "snapshot:/ds/buck/s"),
         ("GET", "/ds/buck", "read:/ds/buck"),
         ("PUT", "/ds/buck", "create:/ds/buck"),
         ("DELETE", "/ds/buck", "delete:/ds/buck"),
