@@ -16,7 +16,7 @@ from gateway.chunks import Asker, Chunks
 from gateway.config import GatewayConfig
 from gateway.entries import Entry
 from gateway.hub import INTERNAL_ERROR, Hub
-from gateway.limits import LiveSlots
+from gateway.limits import Shares, Short
 from gateway.readers import Delivery, SseReader, Waiting
 from gateway.streams import Streams
 from gateway.tasks import Tasks
@@ -30,6 +30,10 @@ from protocol.replies import RETRY_AFTER, Reply
 
 log = logging.getLogger("weir.gateway")
 
+_NO_PLACE = {
+    Short.FOR_ALL: (503, "too-many-readers", "Too many live readers."),
+    Short.FOR_SUBJECT: (429, "too-many-readers-of-subject", "You have too many live readers."),
+}
 LOOKS = 3  # catch-up reads for a reader who finds no place at the hub
 
 
@@ -60,7 +64,7 @@ class Hubs:
         self._chunks = chunks
         self._answers = answers
         self._cursor_key = config.cache.cursor_key.encode()
-        self._slots = LiveSlots(serving.max_live_readers, serving.max_live_readers_per_subject)
+        self._slots = Shares(serving.max_live_readers, serving.max_live_readers_per_subject)
         self._hubs: dict[str, Hub] = {}
         self._tasks = Tasks()
         self._replays: dict[SseReader, asyncio.Task[None]] = {}
@@ -334,9 +338,9 @@ class Hubs:
 
     def _admit(self, call: Call) -> None:
         subject = call.principal.subject
-        refusal = self._slots.take(subject)
-        if refusal is not None:
-            raise ProtocolError(*refusal, "Too many live readers.", RETRY_AFTER)
+        short = self._slots.take(subject)
+        if short is not None:
+            raise ProtocolError(*_NO_PLACE[short], RETRY_AFTER)
         call.on_finish = lambda: self._slots.release(subject)
 
     def _touch(self, call: Call) -> None:

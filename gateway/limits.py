@@ -1,4 +1,4 @@
-"""Limits of one subject: requests a second, and live readers at a time. No clock, no I/O.
+"""Limits of one subject: requests a second, and shares of what all use together. No clock, no I/O.
 
 Memory is bounded, and the bound must not be a way around the limit: whoever brings many subjects
 could otherwise push a limited one out and have it begin afresh. So only a subject whose bucket is
@@ -7,14 +7,12 @@ one bucket, and a newcomer's own bucket never begins fuller than the shared one.
 """
 
 from collections import OrderedDict
+from enum import Enum
 from itertools import islice
 
 MAX_SUBJECTS = 100_000
 LOOKS = 8  # at remembered subjects, for one that may be forgotten
 WHOLE = 1 - 1e-6  # a request's worth of tokens, in spite of rounding
-
-TOO_MANY_READERS = (503, "too-many-readers")
-TOO_MANY_OF_SUBJECT = (429, "too-many-readers-of-subject")
 
 
 class _Bucket:
@@ -79,8 +77,16 @@ class RateLimits:
         return False
 
 
-class LiveSlots:
-    """Counts waiting readers; every `take` that is not refused needs one `release`."""
+class Short(Enum):
+    """Why there is no more: all have used it up together, or one subject his share."""
+
+    FOR_ALL = "for-all"
+    FOR_SUBJECT = "for-subject"
+
+
+class Shares:
+    """Something that is there in a limited amount, and only in part for each subject. Every `take`
+    that is not refused needs one `release`."""
 
     def __init__(self, max_total: int, max_per_subject: int) -> None:
         self._max_total = max_total
@@ -88,20 +94,20 @@ class LiveSlots:
         self._held: dict[str, int] = {}
         self.total = 0
 
-    def take(self, subject: str) -> tuple[int, str] | None:
-        """None, or status and code of the refusal."""
+    def take(self, subject: str, amount: int = 1) -> Short | None:
+        """None, or why not."""
         held = self._held.get(subject, 0)
-        if self.total >= self._max_total:
-            return TOO_MANY_READERS
-        if held >= self._max_per_subject:
-            return TOO_MANY_OF_SUBJECT
-        self._held[subject] = held + 1
-        self.total += 1
+        if self.total + amount > self._max_total:
+            return Short.FOR_ALL
+        if held + amount > self._max_per_subject:
+            return Short.FOR_SUBJECT
+        self._held[subject] = held + amount
+        self.total += amount
         return None
 
-    def release(self, subject: str) -> None:
-        left = self._held[subject] - 1
-        self.total -= 1
+    def release(self, subject: str, amount: int = 1) -> None:
+        left = self._held[subject] - amount
+        self.total -= amount
         if left:
             self._held[subject] = left
         else:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.limits import TOO_MANY_OF_SUBJECT, TOO_MANY_READERS, LiveSlots, RateLimits
+from gateway.limits import RateLimits, Shares, Short
 
 START = 1_794_805_200.0
 rates = st.floats(0.1, 10_000)
@@ -130,12 +130,23 @@ def test_a_busy_subject_does_not_keep_others_from_being_forgotten() -> None:
     assert len(remembered & {f"new{number}" for number in range(30)}) > 20
 
 
-def test_slots_are_refused_by_code() -> None:
-    slots = LiveSlots(3, 2)
-    assert [slots.take("a"), slots.take("a"), slots.take("a")] == [None, None, TOO_MANY_OF_SUBJECT]
-    assert [slots.take("b"), slots.take("b")] == [None, TOO_MANY_READERS]
+def test_who_is_refused_is_told_whose_limit_it_is() -> None:
+    slots = Shares(3, 2)
+    assert [slots.take("a"), slots.take("a"), slots.take("a")] == [None, None, Short.FOR_SUBJECT]
+    assert [slots.take("b"), slots.take("b")] == [None, Short.FOR_ALL]
     slots.release("a")
     assert slots.take("b") is None
+
+
+def test_amounts_are_taken_whole_or_not_at_all() -> None:
+    room = Shares(100, 60)
+    assert [room.take("a", 61), room.take("a", 60), room.take("b", 41)] == [
+        Short.FOR_SUBJECT,
+        None,
+        Short.FOR_ALL,
+    ]
+    room.release("a", 20)
+    assert (room.take("b", 60), room.total) == (None, 100)
 
 
 @given(
@@ -146,7 +157,7 @@ def test_slots_are_refused_by_code() -> None:
 def test_slots_are_never_exceeded_nor_lost(
     steps: list[tuple[str, bool]], most: int, each: int
 ) -> None:
-    slots, held = LiveSlots(most, each), Counter[str]()
+    slots, held = Shares(most, each), Counter[str]()
     for subject, comes in steps:
         if comes:
             free = held.total() < most and held[subject] < each
@@ -159,7 +170,7 @@ def test_slots_are_never_exceeded_nor_lost(
 
 
 def test_subjects_without_readers_are_forgotten() -> None:
-    slots = LiveSlots(10, 10)
+    slots = Shares(10, 10)
     for number in range(1000):
         slots.take(f"s{number}")
         slots.release(f"s{number}")
@@ -167,7 +178,7 @@ def test_subjects_without_readers_are_forgotten() -> None:
 
 
 def test_a_slot_that_nobody_holds_cannot_be_released() -> None:
-    slots = LiveSlots(1, 1)
+    slots = Shares(1, 1)
     with pytest.raises(KeyError):
         slots.release("a")
     assert slots.total == 0
