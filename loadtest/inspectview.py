@@ -69,6 +69,8 @@ def event_lines(body: bytes) -> Iterator[tuple[str, str]]:
 
 def _pretty(data: str) -> str:
     try:
-        return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        pretty = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        pretty.encode()  # half a surrogate pair stays the escape that it was
+        return pretty
     except ValueError:
         return data

@@ -10,6 +10,7 @@ from itertools import accumulate
 import msgspec
 
 from protocol.errors import ProtocolError
+from protocol.surrogates import Show, despite_halves
 
 MAX_DEPTH = 512
 
@@ -30,13 +31,16 @@ def stored_form(body: bytes) -> bytes:
     """Validate a body and flatten one array level; `[]` gives no bytes at all."""
     if not body.isascii():
         _check_utf8(body)
-    text = body.strip(_BLANKS)
     try:
-        messages = _array.decode(text) if text[:1] == b"[" else [_value.decode(text)]
+        return despite_halves(_join_messages, body.strip(_BLANKS))
     except msgspec.DecodeError as error:
         raise _invalid(str(error)) from None
     except RecursionError:
         raise _too_deep() from None
+
+
+def _join_messages(text: bytes, show: Show) -> bytes:
+    messages = _array.decode(text) if text[:1] == b"[" else [_value.decode(text)]
     if not messages:
         return b""
     # Brackets come in pairs, so a short body cannot be deep: most skip the scan.
@@ -45,7 +49,7 @@ def stored_form(body: bytes) -> bytes:
             if len(message) > 2 * MAX_DEPTH and _depth(bytes(message)) > MAX_DEPTH:
                 raise _too_deep()
     messages.append(msgspec.Raw(b""))  # the join then ends with a comma
-    return b",".join(messages)
+    return show(b",".join(messages))
 
 
 def framed(stored: bytes) -> bytes:
@@ -54,16 +58,25 @@ def framed(stored: bytes) -> bytes:
 
 
 def split_messages(stored: bytes) -> list[bytes]:
-    return [bytes(message) for message in _array.decode(framed(stored))]
+    return split_array(framed(stored))
+
+
+def split_array(array: bytes) -> list[bytes]:
+    """The elements of a JSON array in UTF-8; msgspec.DecodeError if it is none."""
+    return despite_halves(lambda text, show: list(map(show, _array.decode(text))), array)
 
 
 def is_whole(stored: bytes) -> bool:
     """Whether the end of an append holds whole messages only. What begins inside a string or a
     nested value has one quote or one bracket too many, so it cannot pass for that."""
     try:
-        return stored != b"" and bool(_value.decode(framed(stored)))
+        return stored != b"" and despite_halves(_is_value, framed(stored))
     except (msgspec.DecodeError, RecursionError):
         return False
+
+
+def _is_value(text: bytes, _: Show) -> bool:
+    return bool(_value.decode(text))
 
 
 def fitting_length(stored: bytes, most_bytes: int) -> int:
@@ -82,7 +95,7 @@ def fitting_length(stored: bytes, most_bytes: int) -> int:
 
 def prefix_length(stored: bytes, count: int) -> int | None:
     """Bytes of the first `count` messages with their commas; None if there are fewer."""
-    messages = _array.decode(framed(stored))
+    messages = split_messages(stored)
     if count > len(messages):
         return None
     return sum(map(len, messages[:count])) + count

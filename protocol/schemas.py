@@ -4,6 +4,8 @@ A type without a schema is not looked at. A schema must bring all it refers to: 
 fetched. Importing jsonschema takes a while, so import this module only where schemas are given.
 """
 
+import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,14 +36,28 @@ class Schemas:
         if validator is None or change.operation == DELETE:
             return None
         try:
-            error = best_match(validator.iter_errors(msgspec.json.decode(change.value or b"")))
-        except (msgspec.DecodeError, RecursionError) as unreadable:
+            error = best_match(validator.iter_errors(_read_value(change.value or b"")))
+        except (ValueError, RecursionError) as unreadable:
             return f"value cannot be checked: {unreadable}"[:MAX_REASON]
         except Unresolvable as unresolvable:
             return f"the schema refers to {unresolvable.ref}, which is not in it"[:MAX_REASON]
         return (
             None if error is None else f"value{error.json_path[1:]}: {error.message}"[:MAX_REASON]
         )
+
+
+def _read_value(value: bytes) -> Any:
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:  # half a surrogate pair: Python's own strings can hold one
+        return json.loads(value, parse_float=_read_finite)
+
+
+def _read_finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("number out of range")
+    return number
 
 
 def parse_schemas(text: bytes) -> Schemas:

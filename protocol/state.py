@@ -6,16 +6,17 @@ as, so numbers keep their form. What a `reset` says about an offset is told, not
 back there would meet the same `reset` again.
 """
 
-import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
+from msgspec.structs import astuple
 
+from protocol import jsonmode
 from protocol.jsonmode import framed, split_messages
 from protocol.offsets import is_offset
+from protocol.surrogates import Show, despite_halves
 from protocol.timestamps import timestamp_ms
 
 INSERT, UPDATE, DELETE = OPERATIONS = ("insert", "update", "delete")
@@ -83,12 +84,26 @@ class _Loose(Struct, gc=False):
     old_value: Raw = Raw()
 
 
+class _RawHeaders(Struct, gc=False):
+    operation: Raw = Raw()
+    control: Raw = Raw()
+    txid: Raw = Raw()
+    timestamp: Raw = Raw()
+    offset: Raw = Raw()
+
+
+class _RawFields(Struct, gc=False):
+    headers: Raw = Raw()
+    type: Raw = Raw()
+    key: Raw = Raw()
+    value: Raw = Raw()
+    old_value: Raw = Raw()
+
+
 _messages = msgspec.json.Decoder(list[_Loose])
 _message = msgspec.json.Decoder(_Loose)
-_fields = msgspec.json.Decoder(dict[str, Raw])
-_array = msgspec.json.Decoder(list[Raw])
-_lenient = json.JSONDecoder()
-_ELEMENT = re.compile(r"[ \t\r\n,]*(?=[^ \t\r\n,\]])")
+_fields = msgspec.json.Decoder(_RawFields)
+_headers = msgspec.json.Decoder(_RawHeaders)
 # What a decoder raises for bytes that it cannot make a value of.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -96,7 +111,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def check_messages(stored: bytes) -> None:
     """Judge the stored form of one append; StateError names the first message that is none."""
     try:
-        messages = _messages.decode(framed(stored))
+        messages = despite_halves(lambda text, _: _messages.decode(text), framed(stored))
     except _UNREADABLE:
         # Somewhere in it; or in a field that only other messages have, and then all is well.
         for position, raw in enumerate(split_messages(stored)):
@@ -134,51 +149,45 @@ def parse_message(raw: bytes, position: int = 0) -> Message:
 def split_array(body: bytes) -> list[bytes]:
     """The elements of a JSON array of messages; ValueError if it is none."""
     try:
-        try:
-            return [bytes(message) for message in _array.decode(body)]
-        except msgspec.DecodeError:
-            return _split_leniently(body.decode())
+        return jsonmode.split_array(body)
     except RecursionError:
         raise ValueError("nests too deep") from None
 
 
-def _split_leniently(text: str) -> list[bytes]:
-    """Other servers take half surrogate pairs for JSON: only the message that has one is bad."""
-    if not isinstance(json.loads(text), list):
-        raise ValueError("is no array")
-    elements, at = [], text.index("[") + 1
-    while found := _ELEMENT.match(text, at):
-        start = found.end()
-        _, at = _lenient.raw_decode(text, start)
-        elements.append(text[start:at].encode())
-    return elements
-
-
 def _decode_slowly(raw: bytes, position: int) -> _Loose:
-    """Field by field. What cannot be read becomes None, which no rule allows, where it matters."""
+    """Field by field. What cannot be read becomes None, which no rule allows, where it matters:
+    half a surrogate pair names nothing, but may stand in a value."""
     try:
         raw.decode()
-        fields = _fields.decode(raw)
+        fields = despite_halves(_read_fields, raw)
     except _UNREADABLE:
         raise StateError(position, "", RULES[""]) from None
     try:
-        headers = _fields.decode(fields["headers"])
-    except (KeyError, *_UNREADABLE):
+        headers = despite_halves(_read_headers, bytes(fields.headers))
+    except _UNREADABLE:
         raise StateError(position, "headers", RULES["headers"]) from None
     return _Loose(
-        _Headers(*(_text(headers, name) for name in _Headers.__struct_fields__)),
-        _text(fields, "type"),
-        _text(fields, "key"),
-        fields.get("value", Raw()),
-        fields.get("old_value", Raw()),
+        _Headers(*map(_text, astuple(headers))),
+        _text(fields.type),
+        _text(fields.key),
+        fields.value,
+        fields.old_value,
     )
 
 
-def _text(fields: dict[str, Raw], name: str) -> Any:
-    if name not in fields:
+def _read_fields(text: bytes, show: Show) -> _RawFields:
+    return _RawFields(*(Raw(show(field)) for field in astuple(_fields.decode(text))))
+
+
+def _read_headers(text: bytes, show: Show) -> _RawHeaders:
+    return _RawHeaders(*(Raw(show(field)) for field in astuple(_headers.decode(text))))
+
+
+def _text(raw: Raw) -> Any:
+    if not len(raw):
         return UNSET
     try:
-        return msgspec.json.decode(fields[name], type=str)
+        return msgspec.json.decode(raw, type=str)
     except _UNREADABLE:
         return None
 

@@ -147,12 +147,10 @@ def _timestamp_ms(text: Column) -> Column:
 
 
 def _is_json(message: Column) -> Column:
-    """A whole JSON object, in which half a surrogate pair is no text. What follows it in the array
-    must come out too."""
+    """A whole JSON object. What follows it in the array must come out too."""
     framed = F.concat(F.lit("["), message, F.lit(',{"end":1}]'))
     read = F.from_json(framed, "array<struct<end: string>>", _JSON)
-    is_text = ~message.rlike(_ESCAPE_OF_PAIRS) | message.rlike(_NO_HALF_PAIR)
-    return (F.size(read) == 2) & read[1]["end"].isNotNull() & is_text
+    return (F.size(read) == 2) & read[1]["end"].isNotNull()
 
 
 def _is_empty_snapshot() -> Column:
@@ -208,10 +206,12 @@ def _or_null(raw: Column) -> Column:
 
 
 def _text(raw: Column) -> Column:
-    """The text of a JSON string; null for what is none."""
+    """The text of a JSON string; null for what is none, as half a surrogate pair."""
     is_plain = ~raw.contains("\\")
+    is_text = ~raw.rlike(_ESCAPE_OF_PAIRS) | raw.rlike(_NO_HALF_PAIR)
     decoded = F.from_json(F.concat(F.lit("["), raw, F.lit("]")), "array<string>", _JSON)[0]
     bare = raw.substr(F.lit(2), F.length(raw) - 2)
     return F.when(
-        raw.startswith('"') & (F.length(raw) > 1), F.when(is_plain, bare).otherwise(decoded)
+        raw.startswith('"') & (F.length(raw) > 1),
+        F.when(is_plain, bare).otherwise(F.when(is_text, decoded)),
     )

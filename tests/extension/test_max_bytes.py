@@ -51,6 +51,20 @@ def test_json_ends_between_messages_of_one_append(api: Api, path: str) -> None:
     assert found == [["a,b"], [{"c": [1, 2]}], [3]]
 
 
+def test_half_a_surrogate_pair_is_cut_off_and_read_from_like_any_message(
+    api: Api, path: str
+) -> None:
+    api.create(path, JSON)
+    messages = [rb'{"t":"\ud83d"}', rb'"\\"', rb'["\ude00",1]']
+    tail = api.append(path, b"[" + b" , ".join(messages) + b"]", kind=JSON)
+    found, offset = [], "-1"
+    while offset != tail:
+        reply = api.read(path, offset, "&max_bytes=1")
+        found.append(reply.body[1:-1])
+        offset = reply.next_offset
+    assert found == messages
+
+
 def test_at_the_tail_there_is_nothing_to_cut(api: Api, path: str) -> None:
     tail = api.create(path, body=b"x")
     reply = api.read(path, tail, "&max_bytes=1")

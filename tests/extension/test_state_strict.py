@@ -52,6 +52,14 @@ def test_good_messages_are_taken_as_they_are(api: Api, path: str) -> None:
     assert api.read(path).json() == GOOD
 
 
+def test_a_value_with_half_an_emoji_comes_back_as_it_was(api: Api, path: str) -> None:
+    make(api, path)
+    body = json.dumps([INSERT | {"value": "\ud83d"}, UPDATE]).encode()
+    assert rb'"\ud83d"' in body
+    assert api("POST", path, {"Content-Type": JSON}, body).status == 204
+    assert api.read(path).body == body.replace(b"}, {", b"},{")
+
+
 @pytest.mark.parametrize(
     ("message", "field"),
     [

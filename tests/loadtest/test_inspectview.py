@@ -65,3 +65,8 @@ def test_events_become_readable() -> None:
 
 def test_half_an_event_is_shown_too() -> None:
     assert list(event_lines(b"event: data\ndata: [1")) == [("header", "── data "), ("text", "[1")]
+
+
+def test_half_a_surrogate_pair_is_shown_as_it_is_written() -> None:
+    told = "\n".join(line for _, line in event_lines(data_event(rb'[{"t":"\ud83d"}]')))
+    assert r'"\ud83d"' in told.encode().decode()

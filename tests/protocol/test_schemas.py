@@ -57,6 +57,11 @@ def test_7_the_reason_names_the_place() -> None:
     assert reason(False, 1) == "value: False schema does not allow 1"
 
 
+def test_7_half_a_surrogate_pair_is_a_string() -> None:
+    assert Schemas({"user": USER}).check(change({"name": "\ud83d"})) is None
+    assert "is too short" in reason({"minLength": 2}, "\ud83d")
+
+
 def test_7_no_schema_is_needed() -> None:
     assert Schemas({}).check(change(1)) is None
 
@@ -79,7 +84,7 @@ def test_9_nothing_is_ever_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is not of type" in reason({"$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}}, 1)
 
 
-@pytest.mark.parametrize("value", [b"1e999", b"9" * 5000, b"[" * 600 + b"]" * 600, b'"\\ud800"'])
+@pytest.mark.parametrize("value", [b"1e999", b"9" * 5000, b"[" * 600 + b"]" * 600])
 def test_9_values_that_cannot_be_checked_are_no_valid_ones(value: bytes) -> None:
     schemas = Schemas({"user": {"items": {"$ref": "#"}}})
     found = schemas.check(Change("user", "1", "insert", value))

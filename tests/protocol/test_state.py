@@ -1,6 +1,7 @@
 """The State Protocol, rule by rule: tests are named after the sections of the document."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,7 @@ from protocol.state import (
 
 ABSENT = object()
 # JSON by its grammar, but no text: half of a surrogate pair.
-HALF_PAIRS = (rb'{"key":"\ud800"}', rb'{"value":["\udc00"]}')
+HALF_PAIRS = (rb'{"key":"\ud800"}', rb'{"\ud83d\\":["\udc00"]}', rb'"\ud83dx\\ud800\\"')
 NOT_TEXT: list[Any] = [1, 1.5, True, None, [], ["a"], {}, {"a": 1}]
 
 
@@ -83,7 +84,7 @@ def test_3_a_message_is_a_json_object(message: object) -> None:
 
 
 def test_3_what_is_no_json_is_no_message() -> None:
-    for raw in (b"", b"{", b"nul", b"{'type': 1}", b'{"type":"\xff"}', b'{"\xff":1}') + HALF_PAIRS:
+    for raw in (b"", b"{", b"nul", b"{'type': 1}", b'{"type":"\xff"}', b'{"\xff":1}'):
         with pytest.raises(StateError) as error:
             parse_message(raw)
         assert error.value.field == ""
@@ -374,13 +375,44 @@ def test_deep_messages_are_judged_like_others() -> None:
         split_array(b"[" + too_deep + b"]")
 
 
+HALF = rb'"\ud83d"'
+A_CHANGE = rb'{"type":"a","key":"b","value":1,"headers":{"operation":"insert"}}'
+
+
+@pytest.mark.parametrize(
+    "value", [HALF, rb'{"\udc00":["\\\ud83d",0]}', rb'["\ud83d\ude00",%b]' % HALF]
+)
+def test_a_value_may_hold_half_a_surrogate_pair(value: bytes) -> None:
+    raw = A_CHANGE.replace(b"1,", value + b",")
+    check_messages(stored_form(b"[" + A_CHANGE + b"," + raw + b"]"))
+    change = parse_message(raw)
+    assert change == Change("a", "b", INSERT, value)
+    (again,) = split_array(snapshot_messages(materialise([change]), "0_0"))[1:-1]
+    assert parse_message(again) == change
+
+
+def test_fields_that_no_rule_names_may_have_half_a_surrogate_pair() -> None:
+    raw = A_CHANGE.replace(b'{"type"', b"{" + HALF + b":" + HALF + b',"type"', 1)
+    raw = raw.replace(b'{"op', b"{" + HALF + b':1,"op')
+    check_messages(stored_form(raw))
+    assert parse_message(raw) == Change("a", "b", INSERT, b"1")
+
+
+@pytest.mark.parametrize("name", ["type", "key", "headers.operation", "headers.txid"])
+def test_half_a_surrogate_pair_names_nothing(name: str) -> None:
+    field = name.rpartition(".")[2].encode()
+    raw = A_CHANGE.replace(b'{"op', b'{"txid":"t","op')
+    bad = re.sub(b'"' + field + b'":"[a-z]+"', lambda _: b'"' + field + b'":' + HALF, raw)
+    assert refuse_raw(bad) == name
+
+
 def test_arrays_are_split_into_messages() -> None:
     assert split_array(b' [ {"a" : 1},\n2 ,"x,]"] ') == [b'{"a" : 1}', b"2", b'"x,]"']
     assert split_array(b"[]") == []
 
 
 @pytest.mark.parametrize("half_pair", HALF_PAIRS)
-def test_a_bad_message_of_another_server_does_not_take_the_others_with_it(half_pair: bytes) -> None:
+def test_half_a_surrogate_pair_is_split_off_as_it_is(half_pair: bytes) -> None:
     others = [b'{"a" : "\xc3\xa9"}', b"2", b'"x,]"', b"[1, 2]"]
     body = b"[\n" + b" ,".join([*others, half_pair, *others]) + b" ]"
     assert split_array(body) == [*others, half_pair, *others]

@@ -53,6 +53,13 @@ def test_json_by_type_and_key(weir: Weir, url: str) -> None:
     assert json.loads(line) == {"flag": {"1": 8}, "user": {"1": {"name": "Alice"}, "2": 7}}
 
 
+def test_half_an_emoji_is_a_value_like_others(weir: Weir, scripted: ScriptedOrigin) -> None:
+    half = change("1", "HALF").replace(b"HALF", rb"\ud83d")
+    simple_stream(scripted, PATH, JSON, half, change("2", 7))
+    lines = ["TYPE  KEY   VALUE", r'user  1     "\ud83d"', "user  2     7"]
+    assert weir("state", scripted.url + PATH) == Done(0, lines, [])
+
+
 def test_one_type(weir: Weir, url: str) -> None:
     assert weir("state", url, "--type", "flag").out == ["TYPE  KEY   VALUE", "flag  1     8"]
     assert weir("state", url, "--type", "none", "--json").out == ["{}"]
