@@ -1,5 +1,5 @@
-"""Fixtures of all tests that need a running origin, how property tests choose examples, and how
-processes share the work."""
+"""Fixtures of all tests that need a running origin, how property tests choose examples, how
+processes share the work, and what is said while they do."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.helpers.failures import Failures
 from tests.helpers.origin import LocalOrigin, make_config
 from tests.helpers.rawhttp import Client
 
@@ -28,6 +29,11 @@ ALL_TO_ONE = "spark/"
 MOST_WORKERS = 8
 
 StartOrigin = Callable[..., LocalOrigin]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the process that prints
+        config.pluginmanager.register(Failures(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
