@@ -8,6 +8,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := $(wildcard protocol wire origin gateway pages spark loadtest weir)
 CONFORMANCE := tests/conformance
 NODE_FOLDERS := $(CONFORMANCE) tests/clients loadtest
+NODE_TESTS := $(CONFORMANCE) tests/clients
+# Only tests need these; where they cannot be installed, those tests say so.
+DEBIAN := java=default-jre-headless chromium=chromium curl=curl goaccess=goaccess openssl=openssl
+UNPACKED := .bench/debian/prometheus
 # Tests start hundreds of processes: none should compile our modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 # Extra arguments of the program that the target starts: make test ARGS="-k offsets"
@@ -15,7 +19,7 @@ ARGS ?=
 # Names the slowest at the end; ARGS="-n 0" runs all in one process, one after another.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --durations=15
 
-.PHONY: help setup run test test-spark check conformance analytics-check demo-report bench soak verify mitmproxy inspect docs pictures lock clean
+.PHONY: help setup run test test-quick installs test-spark check conformance analytics-check demo-report bench soak verify mitmproxy inspect docs pictures lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -26,8 +30,25 @@ setup: $(VENV)/.dev  ## Create .venv with the locked dependencies and the weir c
 run: $(VENV)/.runtime  ## Start gateway (8080) and origin (4437) with a development key, data in ./data
 	$(BIN)/weir up --data-dir ./data $(ARGS)
 
-test: setup $(VENV)/.debian $(MITM)/.ready  ## Run every test, in several processes
+test: installs setup $(VENV)/.debian $(MITM)/.ready  ## Run every test, in several processes
 	$(PYTEST) $(ARGS)
+
+# What needs no more than the Python packages.
+QUICK := $(addprefix tests/,protocol wire origin gateway weir config extension test_architecture.py)
+test-quick: setup  ## Run what takes two minutes: no conformance, crashes, Envoy, Chromium or Spark
+	$(PYTEST) -m "not slow" $(QUICK) $(ARGS)
+
+installs:  ## Say what `make test` will install before it begins; nothing if all is there
+	@{ $(MAKE) -sq $(VENV)/.dev || echo "  $(VENV): the Python packages of requirements-dev.lock"; \
+	$(MAKE) -sq $(MITM)/.ready || echo "  $(MITM): mitmproxy, the Python packages of loadtest/mitmproxy.lock"; \
+	for pair in $(DEBIAN); do command -v $${pair%%=*} >/dev/null || \
+		echo "  $${pair#*=}: a Debian package (only as root, else its tests are skipped)"; done; \
+	for folder in $(UNPACKED); do [ -e $$folder ] || \
+		echo "  $$folder: a Debian package, unpacked there and not installed"; done; \
+	for folder in $(NODE_TESTS); do \
+		cmp -s $$folder/package-lock.json $$folder/node_modules/.installed-lock.json || \
+		echo "  $$folder/node_modules: the npm packages of its package-lock.json"; done; \
+	} | sed '1i The tests need what is not here yet, and will install:'
 
 test-spark: setup $(VENV)/.debian  ## Run all tests of the Spark pipeline: kills, a cluster and watching too
 	WEIR_SPARK=1 $(PYTEST) tests/spark $(ARGS)
@@ -110,8 +131,6 @@ $(MITM)/.ready: loadtest/mitmproxy.lock | $(BIN)/pip
 	$(MITM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-# Only tests need these; where they cannot be installed, those tests say so.
-DEBIAN := java=default-jre-headless chromium=chromium curl=curl goaccess=goaccess openssl=openssl
 $(VENV)/.debian: Makefile | $(VENV)/.runtime
 	@$(BIN)/python -m loadtest.debian $(DEBIAN) && touch $@ || true
 
