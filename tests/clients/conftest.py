@@ -63,6 +63,7 @@ GATEWAY = {
     "DS_GATEWAY__ACCESS_LOG": "access",
     "DS_GATEWAY__SSE_ROTATION_SECS": "2.5",
     "DS_AUTH__LEEWAY_SECS": "0",
+    "DS_AUTH__QUERY_PARAMETER": "token",
 }
 SHORT_SECS = 1.8  # the life of a token that ends before its connection would
 
@@ -121,10 +122,10 @@ def node() -> Node:
 
 @pytest.fixture
 def run(node: Node, url: str) -> Scenario:
-    """Run a scenario of scenarios.mjs with the TypeScript client; what it saw."""
+    """Run a scenario of the script with the TypeScript client; what it saw."""
 
-    def run(name: str, **options: Any) -> Any:
-        command = [node.node, "scenarios.mjs", name, json.dumps({"url": url, **options})]
+    def run(name: str, script: str = "scenarios.mjs", **options: Any) -> Any:
+        command = [node.node, script, name, json.dumps({"url": url, **options})]
         done = subprocess.run(
             command, cwd=FOLDER, capture_output=True, text=True, timeout=SCENARIO_SECS
         )
