@@ -135,6 +135,7 @@ class Gateway:
         )
         self.chunks.replaced = self._forget
         self.chunks.trimmed = self._trim
+        self.chunks.tell = self._passes.tell
         self.hubs.gone = self.chunks.lost
         self.chunks.followed_to = self.hubs.followed_to
         self._tokens = self._make_tokens()

@@ -7,13 +7,14 @@ they have the names of `rules.routes`. What may be kept, and how long, is judged
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from gateway.config import CacheConfig
-from gateway.entries import Entry, incarnation_of, is_true, make_entry
+from gateway.entries import Entry, incarnation_told, is_true, make_entry
 from gateway.flights import Flight, Flights
 from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import upstream_headers
@@ -29,6 +30,7 @@ from protocol.paths import stream_url
 from protocol.replies import Reply
 
 Public = Callable[[str], bool]
+OTHERS = (News.REPLACED, News.CONTESTED)  # than what is stored, as far as anyone can tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,16 @@ class Chunks:
         self._streams = streams
         self._is_public = is_public
         self._clock = clock
-        self._flights: Flights[Answer] = Flights(_settles)
+        self._flights: Flights[Answer] = Flights(_settles, streams.stamps)
         self._tasks = Tasks()
         self._asking_expiry: set[str] = set()
         self._distrusted: set[str] = set()  # whose old chunks may still be in the second level
         # Who else must be told that a stream is another one, or begins later.
         self.replaced: Callable[[str], None] = lambda stream: None
         self.trimmed: Callable[[str, str], None] = self.trim
+        self.tell: Callable[[str], Coroutine[Any, Any, None]] = (
+            _tell_nobody  # who holds the old one
+        )
         self.followed_to: Callable[[str], str | None] = lambda stream: None  # by a hub, if at all
 
     @property
@@ -172,9 +177,34 @@ class Chunks:
             self.trimmed(stream, earliest)
 
     def lost(self, stream: str) -> None:
-        """The origin says that the stream is gone or another one, and nobody has purged it."""
+        """The origin says that the stream is gone, and nobody has purged it."""
+        if self.holds(stream):
+            self.tell_soon(stream)
+        self._drop(stream)
+
+    def _drop(self, stream: str) -> None:
         self.distrust(stream)
         self.replaced(stream)
+
+    def learn(self, stream: str, incarnation: str, departure: int) -> News:
+        """An answer to what left at the stamp `departure` is of this incarnation. If that is
+        another one, nothing stored is served again, here; who learns it sees to `tell`."""
+        news = self._streams.learn_incarnation(stream, incarnation, departure)
+        if news is News.FIRST:  # what we knew may have been forgotten before what we stored
+            self._store.drop_others(stream, incarnation)
+        elif news in OTHERS:
+            self._drop(stream)
+        if news is News.REPLACED:
+            self._streams.learn_incarnation(stream, incarnation, departure)
+        return news
+
+    def tell_soon(self, stream: str) -> None:
+        self._tasks.start(self.tell(stream), f"tell of {stream}")
+
+    def holds(self, stream: str) -> bool:
+        """Whether others may hold something of it as well: it was there not long ago."""
+        known = self._streams.peek(stream)
+        return self._store.holds(stream) or (known is not None and known.incarnation != "")
 
     def doubt(self, stream: str) -> None:
         """It may be gone: nothing stored is served. A hub finds out for itself."""
@@ -316,7 +346,7 @@ class Chunks:
     def _take(self, flight: Flight[Answer], response: UpstreamResponse, took: float) -> Answer:
         stream, offset = flight.key
         headers = response.headers
-        news = self._learn(flight, incarnation_of(headers.get("etag", "")))
+        self._learn(flight, incarnation_told(headers))
         policy = self._judge(stream, offset, headers)
         entry = make_entry(
             stream,
@@ -327,7 +357,7 @@ class Chunks:
             now=self._clock(),
             public=self._is_public(stream),
         )
-        keep = policy.store and offset != NOW and not flight.detached and news != News.OUTDATED
+        keep = policy.store and offset != NOW and not flight.detached
         stored = keep and self._store.put(entry)
         if stored and not policy.immutable:
             self._wonder(stream, entry, headers)
@@ -358,7 +388,7 @@ class Chunks:
     ) -> Answer:
         """304: what we have is still right; what the origin says beside that is merged in."""
         headers = response.headers
-        self._learn(flight, kept.incarnation)
+        self._learn(flight, incarnation_told(headers) or kept.incarnation)
         up_to_date, closed = _merged(headers, kept)
         if (up_to_date, closed) != (kept.up_to_date, kept.closed):
             kept.up_to_date, kept.closed = up_to_date, closed
@@ -376,17 +406,16 @@ class Chunks:
             self._store.put(kept)
         return Answer(kept, "revalidated", 304, not flight.detached, took)
 
-    def _learn(self, flight: Flight[Answer], incarnation: str) -> News:
+    def _learn(self, flight: Flight[Answer], incarnation: str) -> None:
+        """Or detach the flight, if what it brings may be of an old stream."""
         assert flight.departure is not None
         if flight.detached:  # it left before a purge: what it saw may be gone
-            return News.OUTDATED
+            return
         stream = flight.key[0]
-        news = self._streams.learn_incarnation(stream, incarnation, flight.departure)
-        if news is News.REPLACED:
-            self.lost(stream)
-            flight.detached = False  # it brings the new one
-            self._streams.learn_incarnation(stream, incarnation, flight.departure)
-        return news
+        news = self.learn(stream, incarnation, flight.departure)
+        if news in OTHERS:
+            flight.detached = news is News.CONTESTED  # else it brings the new one
+            self.tell_soon(stream)
 
     def _judge(
         self, stream: str, offset: str, headers: Mapping[str, str], kept: Entry | None = None
@@ -414,6 +443,10 @@ class Chunks:
         return Entry(
             stream, offset, public=self._is_public(stream), **msgspec.structs.asdict(packed)
         )
+
+
+async def _tell_nobody(stream: str) -> None:
+    pass
 
 
 def _merged(headers: Mapping[str, str], kept: Entry) -> tuple[bool, bool]:

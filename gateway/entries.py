@@ -138,7 +138,7 @@ def make_entry(
         is_true(headers, "stream-up-to-date"),
         is_true(headers, "stream-closed"),
         etag,
-        incarnation_of(etag),
+        incarnation_told(headers),
         body,
         policy.immutable,
         now,
@@ -153,6 +153,11 @@ def make_entry(
 
 def is_true(headers: Mapping[str, str], name: str) -> bool:
     return headers.get(name, "").strip().lower() == "true"
+
+
+def incarnation_told(headers: Mapping[str, str]) -> str:
+    """Of the stream that an answer with these headers is about; empty if they do not say."""
+    return incarnation_of(headers.get("etag", ""))
 
 
 def incarnation_of(etag: str) -> str:

@@ -39,10 +39,14 @@ class Flight(Generic[Result]):
 
 
 class Flights(Generic[Result]):
-    def __init__(self, settles: Callable[[Result], bool]) -> None:
+    """`stamps` number arrivals and departures; others may take theirs from the same ones."""
+
+    def __init__(
+        self, settles: Callable[[Result], bool], stamps: "count[int] | None" = None
+    ) -> None:
         self._open: dict[Key, Flight[Result]] = {}
         self._settles = settles
-        self._stamps = count(1)
+        self._stamps = stamps or count(1)
         self._numbers = count(1)
         self.started = 0
         self.collapsed = 0

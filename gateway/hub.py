@@ -20,7 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.calls import HUB_STATUS, Call
-from gateway.entries import Entry, is_true, make_entry
+from gateway.entries import Entry, incarnation_told, is_true, make_entry
 from gateway.readers import SseReader, Waiting
 from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import upstream_headers
@@ -61,8 +61,8 @@ class Hub:
         self._hubs = hubs
         self._window: deque[Entry] = deque()
         self._window_bytes = 0
-        self._incarnation = ""  # of the data that came last
         self._asks = 0
+        self._departure = 0  # a stamp of when we asked last
         self.is_listening = False  # the origin has our question, and would answer it with news
         self._asked_at = 0.0
         self._poll: asyncio.Task[None] | None = None
@@ -192,6 +192,7 @@ class Hub:
         request = UpstreamRequest("GET", target, headers, of_stream=True)
         hubs.streams.get(self.stream).touched_at = time.time()
         self._asks += 1
+        self._departure = next(hubs.streams.stamps)
         self._asked_at = time.monotonic()
         try:
             return await hubs.upstream.fetch(
@@ -220,6 +221,8 @@ class Hub:
         headers = response.headers
         next_offset = headers.get("stream-next-offset", "")
         closed = is_true(headers, "stream-closed")
+        if self._hubs.is_another(self.stream, incarnation_told(headers), self._departure):
+            return  # which ended us, and all who wait begin anew
         if response.status == 200 and next_offset:
             await self._move(self._entry(response))
         elif response.status == 204:
@@ -267,7 +270,6 @@ class Hub:
         """Data: to everyone who stands where it begins, in one go."""
         before = self.position
         self.position = entry.next_offset
-        self._notice(entry.incarnation)
         self._keep(entry)
         delivery = self._hubs.delivery(entry, next_cursor(time.time(), None, b""))
         arrived = [w for w in self.waiting if w.offset == before]
@@ -285,13 +287,6 @@ class Hub:
         self._call_stragglers()
         if entry.next_offset == before or entry.is_empty:  # an origin that does not wait
             await asyncio.sleep(IDLE_ANSWER_SECS if self.readers else 0)
-
-    def _notice(self, incarnation: str) -> None:
-        """A stream that was made anew behind our back; readers notice for themselves."""
-        if incarnation and self._incarnation and incarnation != self._incarnation:
-            self.clear_window()
-            self._hubs.renewed(self.stream)
-        self._incarnation = incarnation or self._incarnation
 
     def _finish(self, tail: str) -> None:
         """The stream is closed and everything is sent."""

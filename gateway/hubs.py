@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.answers import CLIENT_LEFT, Answers
 from gateway.calls import PASS_STATUS, Call
-from gateway.chunks import Asker, Chunks
+from gateway.chunks import OTHERS, Asker, Chunks
 from gateway.config import GatewayConfig
 from gateway.entries import Entry
 from gateway.hub import INTERNAL_ERROR, Hub
@@ -58,7 +58,6 @@ class Hubs:
         self.gone: Callable[[str], None] = lambda stream: None  # the origin says 404
         self.begins_at = chunks.learn_earliest
         self.too_large: Callable[[Call, str], None] = lambda call, offset: None  # past us
-        self.renewed = chunks.doubt  # what is stored is of another stream of that name
         self.deliveries = 0
         self._serving = serving
         self._chunks = chunks
@@ -294,6 +293,14 @@ class Hubs:
     def clear_windows(self) -> None:
         for hub in self._hubs.values():
             hub.clear_window()
+
+    def is_another(self, stream: str, incarnation: str, departure: int) -> bool:
+        """Whether the stream was made anew behind our back: what we have and whom we serve belongs
+        to the old one, as far as anyone can tell."""
+        other = self._chunks.learn(stream, incarnation, departure) in OTHERS
+        if other:
+            self._chunks.tell_soon(stream)
+        return other
 
     def followed_to(self, stream: str) -> str | None:
         """The tail, as far as a hub that is waiting for more can know."""

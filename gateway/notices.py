@@ -53,6 +53,7 @@ class Notice(msgspec.Struct, frozen=True):
     stream: str
     reason: Literal["deleted", "created", "changed", "snapshot"]
     earliest: str = ""  # of a snapshot: where the stream's data begins from now on
+    incarnation: str = ""  # of a stream that changed: what it was found to be
 
 
 OnNotice = Callable[[Notice], None]

@@ -12,8 +12,9 @@ from functools import lru_cache
 from gateway.answers import CLIENT_LEFT, Answers
 from gateway.calls import PASS_STATUS, WRITE_STATUS, Call
 from gateway.cdn import PurgeHook, cdn_headers, is_public
-from gateway.chunks import Chunks
+from gateway.chunks import OTHERS, Chunks
 from gateway.config import GatewayConfig
+from gateway.entries import incarnation_told
 from gateway.notices import Notice, Notices
 from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import (
@@ -33,6 +34,7 @@ from wire.http import base_url
 
 _WHEN_DONE = {"create": 201, "delete": 204, "publish": 204, "withdraw": 204}
 _OF_STREAM = ("head", "now", "catch-up")  # looks whose 404 is the stream's
+_OF_OTHERS = ("bucket", "list", "other")  # whose answers tell of no stream
 _SHOWN = ("catch-up", "long-poll", "snapshot", "bootstrap")  # what a CDN may have kept
 
 
@@ -65,6 +67,7 @@ class Passes:
     async def write(self, call: Call) -> None:
         call.cache_status = WRITE_STATUS
         mode, stream = call.route.mode, call.stream
+        departure = next(self._streams.stamps)
         try:
             response = await self._fetch(call, call.route.target)
         except UpstreamError as error:
@@ -72,6 +75,8 @@ class Passes:
                 await self._settle(call.route, _WHEN_DONE.get(mode, 0), {})
             raise
         await self._settle(call.route, response.status, response.headers)
+        if mode != "delete":
+            await self._learn_incarnation(call.route, response.headers, departure)
         forks = "stream-forked-from" in call.head.headers  # and may inherit an expiry
         if mode == "create" and response.status == 201 and not forks:
             self._streams.learn_expiry(stream, call.head.headers)
@@ -95,7 +100,7 @@ class Passes:
             case "publish" | "withdraw":
                 self._learn_earliest(route, status, told)
             case _ if missing:
-                self._chunks.doubt(route.stream)
+                await self._doubt(route.stream)
             case _:
                 self._chunks.drop_tails(route.stream)
 
@@ -111,8 +116,21 @@ class Passes:
         """In this process, now."""
         if notice.reason == "snapshot":
             self._chunks.trimmed(notice.stream, notice.earliest)
-        else:
+        elif not self._is_known(notice):
             self._chunks.replaced(notice.stream)
+
+    def _is_known(self, notice: Notice) -> bool:
+        """Others find out as we do, and all of them tell."""
+        known = self._streams.peek(notice.stream)
+        if known is None or not notice.incarnation:
+            return False
+        return known.incarnation == notice.incarnation
+
+    async def tell(self, stream: str) -> None:
+        """Everyone else who may hold something of a stream that is gone or another one."""
+        incarnation = self._streams.get(stream).incarnation
+        await self._notices.publish(Notice("purge", stream, "changed", incarnation=incarnation))
+        self._hook.purge(stream)
 
     # -- reads that nobody shares --------------------------------------------------------------
 
@@ -120,6 +138,7 @@ class Passes:
         call.cache_status = PASS_STATUS
         if call.route.mode in ("now", "catch-up"):
             self._streams.get(call.stream).touched_at = time.time()
+        departure = next(self._streams.stamps)
         try:
             response = await self._fetch(call, call.route.target)
         except TooLarge:
@@ -127,18 +146,34 @@ class Passes:
                 raise
             await self.stream(call)
             return
-        self._learn(call.route, response)
+        await self._learn(call.route, response, departure)
         self._answers.send_reply(call, self._reply(call, response), error=_error_of(response))
 
-    def _learn(self, route: Route, response: UpstreamResponse) -> None:
+    async def _learn(self, route: Route, response: UpstreamResponse, departure: int) -> None:
         """What a look tells about the stream."""
+        await self._learn_incarnation(route, response.headers, departure)
         if route.mode not in _OF_STREAM:
             return
         if route.mode == "head" and response.status == 200:
             self._streams.learn_expiry(route.stream, response.headers)
         begins = self._learn_earliest(route, response.status, response.headers)
         if not begins and response.status in (404, 410):
-            self._chunks.doubt(route.stream)
+            await self._doubt(route.stream)
+
+    async def _learn_incarnation(
+        self, route: Route, told: Mapping[str, str], departure: int
+    ) -> None:
+        """Whoever sees the new stream by our answer finds nothing of the old one here or there."""
+        if route.mode in _OF_OTHERS:
+            return
+        if self._chunks.learn(route.stream, incarnation_told(told), departure) in OTHERS:
+            await self.tell(route.stream)
+
+    async def _doubt(self, stream: str) -> None:
+        held = self._chunks.holds(stream)
+        self._chunks.doubt(stream)
+        if held:
+            await self.tell(stream)
 
     def _learn_earliest(self, route: Route, status: int, told: Mapping[str, str]) -> bool:
         """Whether the answer says where the stream begins; then the stream is there."""
@@ -157,8 +192,10 @@ class Passes:
         of_stream = live or route.mode == "catch-up"
         request = UpstreamRequest("GET", target, self._headers(call), of_stream=of_stream)
         exchange, sent = call.exchange, 0
+        departure = next(self._streams.stamps)
         async with self._upstream.open(request, live=live) as answer:
             call.upstream_requests += 1
+            await self._learn_incarnation(route, answer.headers, departure)
             headers = self._downstream(call, answer.status, answer.headers)
             begins = answer.headers.get("stream-snapshot-offset", START)
             if route.mode == "bootstrap" and begins != START:  # and is smaller from now on

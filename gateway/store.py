@@ -41,6 +41,9 @@ class Store:
     def get(self, stream: str, offset: str) -> Entry | None:
         return self._entries.get((stream, offset))
 
+    def holds(self, stream: str) -> bool:
+        return stream in self._offsets
+
     def put(self, entry: Entry) -> bool:
         """Also after an entry has grown by a form: its size is counted anew."""
         key = (entry.stream, entry.offset)
@@ -79,6 +82,12 @@ class Store:
         """Those of its parts for which `leaves` holds."""
         for offset in [offset for offset in self._offsets.get(stream, ()) if leaves(offset)]:
             self.drop(stream, offset)
+
+    def drop_others(self, stream: str, incarnation: str) -> None:
+        """What is of another incarnation, or of one that its origin did not name."""
+        for offset in list(self._offsets.get(stream, ())):
+            if self._entries[stream, offset].incarnation != incarnation:
+                self.drop(stream, offset)
 
     def purge(self, stream: str) -> int:
         """Everything of one stream; how many entries that were."""

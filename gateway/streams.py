@@ -1,14 +1,15 @@
 """What is known of a stream beside its chunks: which incarnation, whether it can expire, and where
 its data begins.
 
-An answer of another incarnation is news only if its request left later than the one that told of
-the present incarnation; a slow old answer must not bring an old stream back.
+An answer of another incarnation is news only if its request left after the present incarnation was
+told: a slow old answer must not bring an old stream back. Of two that were under way at the same
+time nobody can say which is the older, so then neither is believed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import islice
+from itertools import count, islice
 
 from cachetools import Cache, LRUCache
 
@@ -19,14 +20,15 @@ MAX_STREAMS = 100_000
 
 class News(Enum):
     NOTHING = auto()
+    FIRST = auto()  # an incarnation, where none was known
     REPLACED = auto()  # a new incarnation: everything stored is of the old one
-    OUTDATED = auto()  # this answer is of an old one
+    CONTESTED = auto()  # this answer or what is stored is of an old one
 
 
 @dataclass(slots=True)
 class Known:
     incarnation: str = ""
-    departure: int = 0  # of the request that told of the incarnation
+    told_at: int = 0  # a stamp of when we heard of the incarnation
     expiry: Expiry = Expiry.UNKNOWN
     ttl_s: float | None = None
     touched_at: float = 0.0  # when the origin last saw a read
@@ -36,6 +38,7 @@ class Known:
 
 class Streams:
     def __init__(self) -> None:
+        self.stamps = count(1)  # one order for all that leaves and comes
         self._known: LRUCache[str, Known] = LRUCache(MAX_STREAMS)
 
     def get(self, stream: str) -> Known:
@@ -61,14 +64,16 @@ class Streams:
         return known.incarnation != "" or known.expiry is not Expiry.UNKNOWN
 
     def learn_incarnation(self, stream: str, incarnation: str, departure: int) -> News:
+        """From the answer to a request that left at the stamp `departure`, and has come now."""
         known = self.get(stream)
         if not incarnation or incarnation == known.incarnation:
             return News.NOTHING
-        if known.incarnation and departure < known.departure:
-            return News.OUTDATED
-        replaced = known.incarnation != ""
-        known.incarnation, known.departure = incarnation, departure
-        return News.REPLACED if replaced else News.NOTHING
+        first = known.incarnation == ""
+        if not first and departure < known.told_at:
+            known.incarnation = ""
+            return News.CONTESTED
+        known.incarnation, known.told_at = incarnation, next(self.stamps)
+        return News.FIRST if first else News.REPLACED
 
     def learn_expiry(self, stream: str, headers: Mapping[str, str]) -> None:
         """From the headers of a PUT that succeeded, or of the answer to a HEAD."""

@@ -182,8 +182,20 @@ async def test_a_slow_answer_of_the_old_incarnation_does_not_bring_it_back(parts
     old.answer(200, chunk(0, 5), b"older")
     await slow.exchange.answered()
     assert parts.chunks.fresh("a", "-1") is None
-    known = parts.streams.peek("a")
-    assert known is not None and known.incarnation == OTHER_INCARNATION
+    again = parts.ask("a")
+    (await parts.upstream.next()).answer(200, chunk(0, 5, incarnation=OTHER_INCARNATION), b"first")
+    assert (await again.exchange.answered()).body == b"first"
+
+
+async def test_a_first_word_of_the_incarnation_drops_what_is_of_another(parts: Parts) -> None:
+    """What is known of many streams may be forgotten before their chunks are."""
+    await parts.fill("a", chunk(0, 5), b"older")
+    parts.streams.forget("a")
+    look = parts.ask("a", "HEAD")
+    told = chunk(0, 5, incarnation=OTHER_INCARNATION)
+    (await parts.upstream.next("HEAD")).answer(200, told)
+    await look.exchange.answered()
+    assert parts.chunks.fresh("a", "-1") is None
 
 
 async def test_what_lands_after_a_purge_teaches_nothing(parts: Parts) -> None:

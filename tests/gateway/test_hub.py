@@ -339,6 +339,20 @@ async def test_a_tail_of_another_incarnation_is_not_shown_to_present_readers(par
     assert parts.log.records[-1].ended == "deleted"
 
 
+@pytest.mark.parametrize("status", [200, 204])
+async def test_a_poll_that_shows_a_new_stream_purges_the_old_one_and_all_who_wait_begin_anew(
+    parts: Parts, status: int
+) -> None:
+    await parts.fill("a", chunk(0, 5), b"older")
+    waiting = poll(parts, 5)
+    other = chunk(5, 9, tail=True, incarnation=OTHER_INCARNATION)
+    (await parts.upstream.next()).answer(status, other, b"newer" if status == 200 else b"")
+    again = await parts.upstream.next()
+    assert parts.chunks.fresh("a", "-1") is None and waiting.exchange.finished == 0
+    again.answer(200, other, b"newer")
+    assert (await waiting.exchange.answered()).body == b"newer"
+
+
 # -- nobody is left behind -----------------------------------------------------------------------
 
 

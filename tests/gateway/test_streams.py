@@ -16,34 +16,42 @@ def streams() -> Streams:
 # -- incarnations --------------------------------------------------------------------------------
 
 
-def test_the_first_incarnation_is_no_news(streams: Streams) -> None:
-    assert streams.learn_incarnation("a", "one", 1) is News.NOTHING
-    assert streams.learn_incarnation("a", "one", 2) is News.NOTHING
+def learn(streams: Streams, incarnation: str, departure: int | None = None) -> News:
+    """From an answer to what left at that stamp, or just now."""
+    left = next(streams.stamps) if departure is None else departure
+    return streams.learn_incarnation("a", incarnation, left)
+
+
+def test_the_first_incarnation_replaces_nothing(streams: Streams) -> None:
+    assert learn(streams, "one") is News.FIRST
+    assert learn(streams, "one") is News.NOTHING
 
 
 def test_another_incarnation_that_was_asked_for_later_is_a_replacement(streams: Streams) -> None:
-    streams.learn_incarnation("a", "one", 1)
-    assert streams.learn_incarnation("a", "two", 2) is News.REPLACED
-    assert streams.learn_incarnation("a", "two", 3) is News.NOTHING
+    learn(streams, "one")
+    assert learn(streams, "two") is News.REPLACED
+    assert learn(streams, "two") is News.NOTHING
 
 
-def test_an_old_incarnation_that_was_asked_for_earlier_is_outdated(streams: Streams) -> None:
-    streams.learn_incarnation("a", "two", 5)
-    assert streams.learn_incarnation("a", "one", 4) is News.OUTDATED
-    assert streams.get("a").incarnation == "two"
+def test_of_two_that_were_under_way_at_once_neither_is_believed(streams: Streams) -> None:
+    """Which one the origin looked at first, their order here does not say."""
+    early, late = next(streams.stamps), next(streams.stamps)
+    learn(streams, "one", early)
+    assert learn(streams, "two", late) is News.CONTESTED
+    assert streams.get("a").incarnation == ""
 
 
 def test_an_origin_that_names_none_teaches_nothing(streams: Streams) -> None:
-    streams.learn_incarnation("a", "one", 1)
-    assert streams.learn_incarnation("a", "", 2) is News.NOTHING
+    learn(streams, "one")
+    assert learn(streams, "") is News.NOTHING
     assert streams.get("a").incarnation == "one"
 
 
-def test_what_was_forgotten_is_no_news_again(streams: Streams) -> None:
-    streams.learn_incarnation("a", "one", 1)
+def test_what_was_forgotten_replaces_nothing(streams: Streams) -> None:
+    learn(streams, "one")
     streams.forget("a")
     assert streams.peek("a") is None
-    assert streams.learn_incarnation("a", "two", 2) is News.NOTHING
+    assert learn(streams, "two") is News.FIRST
 
 
 def test_a_stream_begins_later_and_later(streams: Streams) -> None:
@@ -54,19 +62,30 @@ def test_a_stream_begins_later_and_later(streams: Streams) -> None:
     assert streams.learn_earliest("a", "1"), "it is another stream"
 
 
-@given(st.permutations(range(1, 7)), st.integers(1, 5))
-def test_whatever_order_answers_come_in_the_latest_incarnation_stays(
-    arrivals: list[int], recreated_at: int
+@given(st.permutations(range(15)), st.sets(st.integers(0, 4)), st.integers(0, 15))
+def test_whatever_order_answers_come_in_the_old_stream_is_never_kept_after_the_new_was_seen(
+    moments: list[int], fetches: set[int], recreated_at: int
 ) -> None:
-    """Requests that left before the re-creation saw the old stream, later ones the new one."""
-    streams = Streams()
-    for departure in arrivals:
-        seen = "old" if departure <= recreated_at else "new"
-        news = streams.learn_incarnation("a", seen, departure)
-        known = streams.get("a").incarnation
-        assert news is not News.OUTDATED or (seen, known) == ("old", "new")
-        assert news is not News.REPLACED or seen == known == "new"
-    assert streams.get("a").incarnation == "new"
+    """Five requests leave, are looked at by the origin and come back, at any moments; some of them
+    are fetches, whose answers are kept unless something was purged meanwhile."""
+    streams, departures, purges = Streams(), dict[int, int](), 0
+    kept, seen_new, purges_before = set[str](), False, dict[int, int]()
+    trips = [sorted(moments[at : at + 3]) for at in range(0, 15, 3)]
+    for moment in range(15):
+        [number] = [n for n, trip in enumerate(trips) if moment in trip]
+        left, looked, came = trips[number]
+        if moment == left:
+            departures[number], purges_before[number] = next(streams.stamps), purges
+        if moment != came or (number in fetches and purges_before[number] < purges):
+            continue
+        told = "old" if looked < recreated_at else "new"
+        news = streams.learn_incarnation("a", told, departures[number])
+        if news in (News.REPLACED, News.CONTESTED):
+            kept, purges = set(), purges + 1
+        if number in fetches and news is not News.CONTESTED:
+            kept.add(told)
+        seen_new |= told == "new"
+        assert not (seen_new and "old" in kept)
 
 
 # -- expiry --------------------------------------------------------------------------------------

@@ -314,6 +314,6 @@ def make_parts(
         hubs.trim_stream(stream, earliest)
 
     chunks.replaced, chunks.trimmed, hubs.gone = forget, trim, chunks.lost
-    chunks.followed_to = hubs.followed_to
+    chunks.followed_to, chunks.tell = hubs.followed_to, passes.tell
     door = Door(config, None, chunks, hubs, passes, answers, metrics, id_prefix="t-")
     return Parts(config, origin, store, streams, chunks, hubs, passes, door, log)

@@ -2,14 +2,15 @@
 the writer is answered."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from protocol.offsets import format_offset
-from tests.helpers.gateway import LocalGateway
+from tests.helpers.gateway import LocalGateway, TokenClient
 from tests.helpers.origin import LocalOrigin
-from tests.helpers.rawhttp import wait_until
+from tests.helpers.rawhttp import Response, wait_until
 from tests.helpers.scripted_origin import (
     Answer,
     Gate,
@@ -153,6 +154,46 @@ def test_a_new_incarnation_seen_at_the_tail_purges_what_was_kept_of_the_old(
         assert writer.append("a", b"tail") == tail
         assert reader.read("a", tail).status == 200  # which tells of the new one
         assert reader.read("a").body == b"new."
+
+
+Look = Callable[[TokenClient], Response]
+TEXT = {"Content-Type": "text/plain"}
+LOOKS: dict[str, Look] = {
+    "head": lambda client: client("HEAD", "a"),
+    "append": lambda client: client("POST", "a", TEXT, b"more"),
+    "create": lambda client: client("PUT", "a", TEXT),
+    "limited read": lambda client: client("GET", "a", query="offset=-1&max_bytes=2"),
+    "bootstrap": lambda client: client("GET", "a/bootstrap"),
+    "head of bootstrap": lambda client: client("HEAD", "a/bootstrap"),
+    "publication": lambda client: client("PUT", f"a/snapshot/{CHUNK}", TEXT, b"state"),
+    "long-poll": lambda client: client("GET", "a", query=f"offset={CHUNK}&live=long-poll"),
+}
+SHARED = ("bootstrap", "long-poll")
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_answer_of_a_new_stream_purges_what_was_kept_of_the_old(
+    fleet: list[LocalGateway], real: LocalOrigin, look: str
+) -> None:
+    """Deleted and made anew at the origin itself, so nobody was told. Who has seen the new stream
+    sees nothing of the old one, nor does anyone whom this gateway can tell."""
+    looking, reading = fleet
+    with looking.client() as looker, reading.client() as reader, real.client() as behind:
+        behind.create("a", body=b"old.")
+        behind.append("a", b"tail")
+        for client in (looker, reader):
+            assert client.read("a").body == b"old."
+            assert client.read("a")["Cache-Status"] == HIT
+        assert looker("HEAD", "a").status == 200
+        behind("DELETE", "a")
+        behind.create("a", body=b"new.")
+        behind.append("a", b"tail")
+        assert LOOKS[look](looker).status < 500
+        if look in SHARED:  # nobody's own: the others are told behind it
+            wait_until(lambda: reader.read("a").body != b"old.")
+        expected = (410, b"") if look == "publication" else (200, b"new.")
+        answer = reader.read("a")
+        assert (answer.status, answer.body if answer.status == 200 else b"") == expected
 
 
 def test_a_404_at_one_offset_purges_all_others(
