@@ -19,7 +19,8 @@ from protocol.offsets import is_offset
 from protocol.surrogates import Show, despite_halves
 from protocol.timestamps import timestamp_ms
 
-INSERT, UPDATE, DELETE = OPERATIONS = ("insert", "update", "delete")
+# `upsert` is not in the document, but the official package sends it: an insert or an update.
+INSERT, UPDATE, UPSERT, DELETE = OPERATIONS = ("insert", "update", "upsert", "delete")
 SNAPSHOT_START, SNAPSHOT_END, RESET = CONTROLS = ("snapshot-start", "snapshot-end", "reset")
 
 RULES = {
@@ -32,7 +33,7 @@ RULES = {
     "headers.offset": "must be a stream offset",
     "type": "must be a non-empty string",
     "key": "must be a non-empty string",
-    "value": "must be there for insert and update",
+    "value": "must be there for insert, update and upsert",
 }
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from protocol.offsets import START
-from protocol.state import DELETE, INSERT, RESET, UPDATE
+from protocol.state import DELETE, INSERT, RESET, UPDATE, UPSERT
 from spark.messages import MESSAGE, SNAPSHOT
 
 CURRENT = (
@@ -73,11 +73,13 @@ def moves(before: DataFrame, judged: DataFrame, known: DataFrame) -> DataFrame:
         _continues(F.col("epoch"), F.col("after.epoch"), F.col("after.kind")),
         F.col("epoch") == F.col("last_epoch"),
     )
+    is_upsert, stored_as = F.col("operation") == UPSERT, F.when(was_alive, UPDATE).otherwise(INSERT)
+    done = F.when(is_upsert, stored_as).otherwise(F.col("operation"))
     counted = told.select(
         *("stream", "type", "time", "epoch"),
         F.date_trunc("minute", "time").alias("minute"),
         *(
-            (F.col("operation").eqNullSafe(operation) & is_new & (F.col("kind") != SNAPSHOT))
+            (done.eqNullSafe(operation) & is_new & (F.col("kind") != SNAPSHOT))
             .cast("bigint")
             .alias(name)
             for name, operation in (("inserts", INSERT), ("updates", UPDATE), ("deletes", DELETE))

@@ -57,7 +57,7 @@ def random_message(random: Random, number: int) -> dict[str, Any]:
     if random.random() < 0.01:
         mark = random.choice(["snapshot-start", "snapshot-end"])
         return {"headers": {"control": mark, "offset": str(number)}}
-    operation = random.choice(["insert", "update", "update", "delete"])
+    operation = random.choice(["insert", "update", "upsert", "delete"])
     message: dict[str, Any] = {"type": random.choice(TYPES), "key": random.choice(KEYS)}
     message["headers"] = {"operation": operation, "txid": str(number)}
     if operation != "delete" or random.random() < 0.5:

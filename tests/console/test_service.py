@@ -507,7 +507,7 @@ def test_the_state_stays_in_order_whatever_comes_and_goes(console: Driver) -> No
             "type": dice.choice("ab"),
             "key": f"{dice.choice(('', 'x', '0'))}{dice.choice(range(30))}",
         }
-        operation = dice.choice(("insert", "update", "delete"))
+        operation = dice.choice(("insert", "update", "upsert", "delete"))
         history.append(change | {"value": n, "headers": {"operation": operation}})
         if dice.random() < 0.01:
             history.append({"headers": {"control": "reset"}})

@@ -13,7 +13,8 @@ INSERT = {"type": "user", "key": "1", "value": {"n": 1}, "headers": {"operation"
 UPDATE = INSERT | {"value": None, "headers": {"operation": "update"}}
 DELETE = {"type": "user", "key": "1", "headers": {"operation": "delete"}}
 RESET = {"headers": {"control": "reset"}}
-GOOD = [INSERT, UPDATE, DELETE, RESET]
+UPSERT = INSERT | {"key": "2", "headers": {"operation": "upsert"}}
+GOOD = [INSERT, UPDATE, DELETE, UPSERT, RESET]
 
 
 def make(
@@ -47,7 +48,7 @@ def test_there_is_no_other_mode(api: Api, path: str, state: str) -> None:
 
 def test_good_messages_are_taken_as_they_are(api: Api, path: str) -> None:
     make(api, path)
-    for value in (INSERT, [UPDATE, DELETE], [RESET]):
+    for value in (INSERT, [UPDATE, DELETE, UPSERT], [RESET]):
         assert post(api, path, value).status == 204
     assert api.read(path).json() == GOOD
 
@@ -69,7 +70,7 @@ def test_a_value_with_half_an_emoji_comes_back_as_it_was(api: Api, path: str) ->
         (INSERT | {"key": 1}, "key"),
         (INSERT | {"type": ""}, "type"),
         ({k: v for k, v in INSERT.items() if k != "value"}, "value"),
-        (INSERT | {"headers": {"operation": "upsert"}}, "headers.operation"),
+        (INSERT | {"headers": {"operation": "replace"}}, "headers.operation"),
         (INSERT | {"headers": {}}, None),
         ({"headers": {"control": "stop"}}, "headers.control"),
     ],

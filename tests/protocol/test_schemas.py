@@ -34,7 +34,7 @@ def test_7_values_are_held_to_the_schema_of_their_type() -> None:
         assert schemas.check(bad) is not None
 
 
-@pytest.mark.parametrize("operation", ["insert", "update"])
+@pytest.mark.parametrize("operation", ["insert", "update", "upsert"])
 def test_7_whatever_stores_a_value_is_validated(operation: str) -> None:
     assert Schemas({"user": USER}).check(change(1, operation=operation)) is not None
 

@@ -21,6 +21,7 @@ from protocol.state import (
     SNAPSHOT_END,
     SNAPSHOT_START,
     UPDATE,
+    UPSERT,
     Change,
     Control,
     Materialised,
@@ -99,13 +100,13 @@ def test_4_1_a_change_must_contain_type_key_and_headers(name: str) -> None:
     assert refuse(without) == name
 
 
-@pytest.mark.parametrize("operation", ["insert", "update"])
-def test_4_1_insert_and_update_must_contain_a_value(operation: str) -> None:
+@pytest.mark.parametrize("operation", ["insert", "update", "upsert"])
+def test_4_1_what_stores_must_contain_a_value(operation: str) -> None:
     assert refuse(change(operation, value=ABSENT)) == "value"
     assert refuse(change(operation, value=ABSENT, old_value=1)) == "value"
 
 
-@pytest.mark.parametrize("operation", ["insert", "update"])
+@pytest.mark.parametrize("operation", ["insert", "update", "upsert"])
 def test_4_1_null_is_a_value(operation: str) -> None:
     assert accept(change(operation, value=None)) == Change("user", "1", operation, b"null")
 
@@ -223,9 +224,9 @@ def test_5_1_values_are_any_json_and_are_kept_as_they_came(name: str, value: byt
 
 
 @pytest.mark.parametrize(
-    "operation", ["", "upsert", "Insert", "INSERT", "insert ", "remove", *NOT_TEXT]
+    "operation", ["", "Upsert", "Insert", "INSERT", "insert ", "remove", *NOT_TEXT]
 )
-def test_5_1_operation_must_be_one_of_three(operation: object) -> None:
+def test_5_1_operation_must_be_one_of_four(operation: object) -> None:
     assert refuse(change(headers={"operation": operation})) == "headers.operation"
     assert [accept(change(good)) for good in OPERATIONS]
 
@@ -461,7 +462,7 @@ def test_6_messages_are_applied_in_order() -> None:
     assert values_of(materialise([second, first])) == {"user": {"1": "first"}}
 
 
-@pytest.mark.parametrize("operation", [INSERT, UPDATE])
+@pytest.mark.parametrize("operation", [INSERT, UPDATE, UPSERT])
 def test_6_insert_and_update_store_whether_or_not_the_entity_exists(operation: str) -> None:
     stored = Change("user", "1", operation, b"9")
     assert values_of(materialise([stored])) == {"user": {"1": 9}}

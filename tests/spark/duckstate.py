@@ -33,7 +33,10 @@ _CHANGES = f"""
 # What a reset takes away goes at the latest time before it.
 _MOVES = """
     CREATE TABLE moves AS
-    SELECT stream, type, minute, date, operation, alive::INT - was_alive::INT AS growth
+    SELECT stream, type, minute, date,
+        CASE WHEN operation != 'upsert' THEN operation
+            WHEN was_alive THEN 'update' ELSE 'insert' END AS operation,
+        alive::INT - was_alive::INT AS growth
     FROM changes
     UNION ALL
     SELECT stream, type, date_trunc('minute', gone), gone::DATE, NULL, -1

@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 
 
 def change(chance: Random) -> dict[str, Any]:
-    operation = chance.choices(("insert", "update", "delete"), (4, 3, 3))[0]
+    operation = chance.choices(("insert", "update", "upsert", "delete"), (3, 2, 2, 3))[0]
     headers = {"operation": operation}
     if chance.random() < 0.5:
         headers["timestamp"] = chance.choice(TIMES) % chance.randrange(60)

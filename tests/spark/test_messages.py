@@ -24,7 +24,7 @@ TEXTS = (
 )
 OTHERS = ("1", "-0", "1e5", "1.50", "1e999", "true", "null", "[]", '["a"]', "{}", '{"a" : [ 1 ]}')
 VALUES = (*TEXTS, *OTHERS, '{"value":{"key":"}"}}', '[ "a" ,null,{"b":"\\""} ]', DEEP, "12" * 700)
-OPERATIONS = ('"insert"', '"update"', '"delete"', '"upsert"', '"INSERT"', r'"\u0069nsert"')
+OPERATIONS = ('"insert"', '"update"', '"delete"', '"upsert"', '"UPSERT"', r'"\u0069nsert"')
 CONTROLS = ('"reset"', '"snapshot-start"', '"snapshot-end"', '"stop"')
 OFFSETS = ('"-1"', '"0000000000000000_0000000000000431"', '"a,b"', '"' + "x" * 256 + '"', '"a\\n"')
 TIMES = (
@@ -73,7 +73,7 @@ def headers(chance: Random) -> str:
     is_control = chance.random() < 0.25
     return an_object(
         chance,
-        ("operation", 0.02 if is_control else 0.97, OPERATIONS[: chance.choice((3, 6))] + odd),
+        ("operation", 0.02 if is_control else 0.97, OPERATIONS[: chance.choice((4, 6))] + odd),
         ("control", 0.97 if is_control else 0.02, CONTROLS + odd),
         ("txid", 0.3, ('"t-1"', *odd)),
         ("timestamp", 0.4, (*times, *odd)),

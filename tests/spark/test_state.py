@@ -109,6 +109,16 @@ GROWN = lay(
     insert("x", type_="u"),
     '{"type":"u","key":"x","headers":{"operation":"delete"}}',
 )
+UPSERTED = lay(
+    "upserted",
+    *[insert("a").replace("insert", "upsert")] * 3,  # is there from the second on
+    insert("b"),
+    insert("b").replace("insert", "upsert"),
+    insert("b").replace("insert", "delete"),
+    insert("b").replace("insert", "upsert"),
+    '{"headers":{"control":"reset"}}',
+    insert("a").replace("insert", "upsert"),
+)
 COMPACTED = [
     *lay("compacted", insert("kept", "2026-11-16T12:00:00Z")),
     *lay("compacted", insert("lost", "2026-11-16T12:05:00Z"), first=1),
@@ -149,7 +159,7 @@ def folded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fol
         f"s{n}": history(chance, f"s{n}", chance.randrange(1, 40), resets=0.05, snapshots=0.05)
         for n in range(HISTORIES)
     }
-    histories |= {"grown": GROWN, "compacted": COMPACTED}
+    histories |= {"grown": GROWN, "compacted": COMPACTED, "upserted": UPSERTED}
     runs, copies, others = Runs(), {}, {}
     for name, rows in histories.items():
         for at in places(rows):
@@ -218,18 +228,26 @@ def test_growth_adds_up_to_what_there_is(folded: Folded) -> None:
 
 def test_changes_are_counted_as_they_are_written(folded: Folded) -> None:
     """Those of snapshots were counted when they were made."""
+    stores = ("insert", "update", "upsert")
     operations = Counter(
-        (row[0], parsed.type, parsed.operation)
+        (row[0], parsed.type, "store" if parsed.operation in stores else "delete")
         for row in chain(*folded.histories.values())
         if row[3] == "message" and isinstance(parsed := parse(row[4]), Change)
     )
-    moved = folded.whole.moves.groupBy("stream", "type").sum("inserts", "updates", "deletes")
+    moved = folded.whole.moves.selectExpr("*", "inserts + updates as stores")
+    sums = moved.groupBy("stream", "type").sum("stores", "deletes")
     assert {
         (row[0], row[1], operation): row[n]
-        for row in moved.collect()
-        for n, operation in enumerate(("insert", "update", "delete"), 2)
+        for row in sums.collect()
+        for n, operation in enumerate(("store", "delete"), 2)
         if row[n]
     } == operations
+
+
+def test_an_upsert_counts_as_what_it_does(folded: Folded) -> None:
+    moved = folded.whole.moves.where("stream = 'upserted'")
+    sums = moved.selectExpr("sum(inserts)", "sum(updates)", "sum(deletes)", "sum(growth)")
+    assert tuple(*sums.collect()) == (4, 3, 1, 1)
 
 
 def by_minute(moved: DataFrame, stream: str) -> set[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
 // State Protocol messages and what they add up to: rows in the order of type and key. As forgiving
 // as a reader must be: what is no State message is counted and passed over.
 
-const OPERATIONS = ["insert", "update", "delete"];
+const OPERATIONS = ["insert", "update", "upsert", "delete"];
 const CONTROLS = ["snapshot-start", "snapshot-end", "reset"];
 
 const isFilled = (text) => typeof text === "string" && text !== "";
