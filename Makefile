@@ -8,7 +8,6 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PACKAGES := $(wildcard protocol wire origin gateway pages spark loadtest weir)
 CONFORMANCE := tests/conformance
 NODE_FOLDERS := $(CONFORMANCE) tests/clients loadtest
-NODE_TESTS := $(CONFORMANCE) tests/clients
 # Only tests need these; where they cannot be installed, those tests say so.
 DEBIAN := java=default-jre-headless chromium=chromium curl=curl goaccess=goaccess openssl=openssl
 UNPACKED := .bench/debian/prometheus
@@ -45,8 +44,9 @@ installs:  ## Say what `make test` will install before it begins; nothing if all
 		echo "  $${pair#*=}: a Debian package (only as root, else its tests are skipped)"; done; \
 	for folder in $(UNPACKED); do [ -e $$folder ] || \
 		echo "  $$folder: a Debian package, unpacked there and not installed"; done; \
-	for folder in $(NODE_TESTS); do \
-		cmp -s $$folder/package-lock.json $$folder/node_modules/.installed-lock.json || \
+	for folder in $(NODE_FOLDERS); do stamp=$$folder/node_modules/.installed-lock.json; \
+		{ [ -d $$folder/node_modules ] && [ ! -e $$stamp ]; } || \
+		cmp -s $$stamp $$folder/package-lock.json || \
 		echo "  $$folder/node_modules: the npm packages of its package-lock.json"; done; \
 	} | sed '1i The tests need what is not here yet, and will install:'
 

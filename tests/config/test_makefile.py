@@ -17,7 +17,7 @@ def make(*words: str) -> str:
 
 
 def test_what_will_be_installed_is_said_before(tmp_path: Path) -> None:
-    nothing = [f"{name}={tmp_path}/none" for name in ("VENV", "MITM", "UNPACKED", "NODE_TESTS")]
+    nothing = [f"{name}={tmp_path}/none" for name in ("VENV", "MITM", "UNPACKED", "NODE_FOLDERS")]
     told = make("installs", *nothing, "DEBIAN=sh=dash no-such-program=a-package").splitlines()
     assert told[0].endswith("will install:")
     assert [line.partition(":")[0].strip() for line in told[1:]] == [
@@ -36,7 +36,7 @@ def test_nothing_is_said_where_all_is_there(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules/.installed-lock.json").touch()
-    here = [f"{name}={tmp_path}" for name in ("VENV", "MITM", "UNPACKED", "NODE_TESTS")]
+    here = [f"{name}={tmp_path}" for name in ("VENV", "MITM", "UNPACKED", "NODE_FOLDERS")]
     assert make("installs", *here, "DEBIAN=sh=dash") == ""
 
 
