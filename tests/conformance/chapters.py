@@ -82,6 +82,7 @@ CHAPTERS = {
     ),
     "Fork - Edge Cases": (4, "origin/test_service.py::test_fork_of_itself_is_not_there"),
 }
+LEFT_OUT = {"Reserved subscription APIs": 6}  # of what is not there: docs/gaps.md
 COUNTS = {chapter: count for chapter, (count, _) in CHAPTERS.items()}
 
 _TABLE = re.compile(r"(?<=<!-- chapters: written by `make docs` -->\n).*?(?=<!-- end -->)", re.S)
@@ -98,7 +99,9 @@ def count_chapters(listed: Iterable[str]) -> dict[str, int]:
 
 def render(document: str) -> str:
     rows = [f"| {chapter} | {count} | `{ours}` |" for chapter, (count, ours) in CHAPTERS.items()]
-    total = f"| all | {sum(COUNTS.values())} | |"
+    rows += [f"| {chapter} | {count}, left out | |" for chapter, count in LEFT_OUT.items()]
+    passed = sum(COUNTS.values())
+    total = f"| all | {passed} of {passed + sum(LEFT_OUT.values())} | |"
     table = "\n".join(
         ["| chapter | tests | one of ours beside it |", "|---|---|---|", *rows, total]
     )

@@ -37,4 +37,6 @@ const fetchTwice = async (input, init = {}) => {
 const fetchOnce = token ? fetchAs : plainFetch
 globalThis.fetch = process.env.CONFORMANCE_TWICE ? fetchTwice : fetchOnce
 
-runConformanceTests({ baseUrl, longPollTimeoutMs: 5_000, subscriptions: false })
+// Subscriptions are not there: their tests are only counted.
+const subscriptions = Boolean(process.env.CONFORMANCE_SUBSCRIPTIONS)
+runConformanceTests({ baseUrl, longPollTimeoutMs: 5_000, subscriptions })

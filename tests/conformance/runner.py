@@ -85,10 +85,11 @@ def install_packages(node: Node, folder: Path = FOLDER) -> None:
         stamp.write_bytes(lock)
 
 
-def list_suite(node: Node) -> list[str]:
+def list_suite(node: Node, *, subscriptions: bool = False) -> list[str]:
     """Every test of the suite, as `file > chapter > ... > test`."""
     command = [node.node, str(MODULES / "vitest" / "vitest.mjs"), "list"]
     env = {**os.environ, "CONFORMANCE_URL": "http://127.0.0.1:1"}  # asked for, never called
+    env["CONFORMANCE_SUBSCRIPTIONS"] = "1" if subscriptions else ""
     listed = _run(command, FOLDER, timeout_s=60, env=env)
     return [line for line in listed.splitlines() if " > " in line]
 

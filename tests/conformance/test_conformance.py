@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.chapters import COUNTS, count_chapters
+from tests.conformance.chapters import COUNTS, LEFT_OUT, count_chapters
 from tests.conformance.runner import (
     TESTS,
     Node,
@@ -60,6 +60,7 @@ def node() -> Node:
 def test_the_chapters_in_the_documents_are_those_of_the_suite(node: Node) -> None:
     assert count_chapters(list_suite(node)) == COUNTS
     assert sum(COUNTS.values()) == TESTS
+    assert count_chapters(list_suite(node, subscriptions=True)) == COUNTS | LEFT_OUT
 
 
 @pytest.mark.parametrize("modes", PAIRS, ids="-and-".join)

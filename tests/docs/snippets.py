@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
+AT_THE_TOP = ("README.md", "CONTRIBUTING.md", "SPEC_VERSION.md")
+DOCUMENTS = sorted([*(ROOT / name for name in AT_THE_TOP), *ROOT.glob("docs/**/*.md")])
 
 LANGUAGES = ("console", "js", "toml", "promql", "python", "mermaid")
 
