@@ -19,7 +19,7 @@ readers    a waiting long-poll, an event stream
 upstream   the client to the origin; breaker decides when to leave it alone
 shared     Redis: second level, revoked tokens; redislink is the connection, notices the purges
 cdn        tags and purges for caches in front of us
-limits     rates and slots; encodings compress; tasks have an owner
+limits     rates and shares, bodies the room for bodies; encodings compress; tasks have an owner
 accesslog  log files; metrics, exposition and admin tell how it goes
 console    a page for people, and what it asks for beside streams
 config     every key; app wires it all

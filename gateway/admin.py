@@ -84,7 +84,7 @@ class _NoFastPath:
     def hit(self, head: Head, peer: str) -> bytes | None:
         return None
 
-    def wants(self, head: Head) -> bool:
+    def wants(self, head: Head, here: int) -> bool:
         return False
 
     def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:

@@ -263,6 +263,7 @@ class Gateway:
         metrics.counter(
             "hub_deliveries", "Answers and events sent by hubs.", lambda: hubs.deliveries
         )
+        metrics.gauge("body_bytes", "Bodies on their way.", lambda: self._door.room.total)
         metrics.gauge("flights", "Fetches under way.", lambda: len(flights))
         metrics.counter(
             "collapsed_readers", "Reads that shared a fetch.", lambda: flights.collapsed

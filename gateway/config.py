@@ -49,6 +49,8 @@ class ServingConfig:
     max_reader_backlog_bytes: int = 1 * MIB
     max_body_bytes: int = 16 * MIB
     max_snapshot_bytes: int = 64 * MIB  # of a snapshot that is published
+    max_bodies_bytes: int = 256 * MIB  # of all bodies on their way to the origin, per worker
+    max_bodies_bytes_per_subject: int = 64 * MIB
     max_header_bytes: int = 16 * KIB
     max_path_bytes: int = KIB
     max_connections: int = 50_000
@@ -77,6 +79,8 @@ class ServingConfig:
         check_positive(self, "long_poll_timeout_secs", "sse_rotation_secs", "sse_heartbeat_secs")
         check_positive(self, *(key for key in self.__slots__ if key.startswith("max_")))
         check_positive(self, "request_burst")
+        largest = max(self.max_body_bytes, self.max_snapshot_bytes)
+        check_at_least(self, largest, "max_bodies_bytes", "max_bodies_bytes_per_subject")
         check_at_least(self, KIB, "max_header_bytes")
         check_positive(self, "header_timeout_secs", "body_timeout_secs", "idle_timeout_secs")
 

@@ -1,8 +1,8 @@
 """The front door: every request, from either path, in the one order of checks.
 
-Limits, path, token, scope, rate; then the cache, the hub or the origin. What needs no waiting is
-done in the same step, a cache hit even before a `Call` exists; the rest goes on as a task that is
-owned here.
+Limits, path, token, scope, rate, room for its body; then the cache, the hub or the origin. What
+needs no waiting is done in the same step, a cache hit even before a `Call` exists; the rest goes on
+as a task that is owned here. A body that is still to come is taken in only when all this is good.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any, cast
 
 from gateway.answers import JOIN_BYTES, Answers, CallerLog
+from gateway.bodies import Admission
 from gateway.calls import Call
 from gateway.chunks import Chunks
 from gateway.config import GatewayConfig
@@ -21,7 +22,7 @@ from gateway.console.service import Console
 from gateway.encodings import choose, compress, compressible
 from gateway.entries import Entry, Form, Kept
 from gateway.hubs import Hubs
-from gateway.limits import RateLimits
+from gateway.limits import RateLimits, Shares
 from gateway.metrics import Metrics
 from gateway.passes import Passes
 from gateway.rules.access import ANYONE, Action, Principal, Scopes, listing_name
@@ -43,7 +44,7 @@ from wire.http import preflight
 log = logging.getLogger("weir.gateway")
 
 INLINE_COMPRESS_BYTES = 16 * 1024
-STRANGERS_BODY_BYTES = 64 * 1024
+OPEN_BODY_BYTES = 64 * 1024  # where anybody may send one, or none is of any use
 
 _TEXT: tuple[str, str] = ("Content-Type", "text/plain; charset=utf-8")
 
@@ -53,6 +54,11 @@ def _is_open(head: Head) -> bool:
     if head.method == "POST":
         return OWN_TOKEN.fullmatch(head.path) is not None
     return head.path == PUBLIC_KEYS and head.method in ("GET", "HEAD")
+
+
+def _takes_much(head: Head) -> bool:
+    """Whether a large body has any use there."""
+    return head.method in ("POST", "PUT") and not _is_open(head)
 
 
 def _check_scope(scopes: Scopes, route: Route) -> None:
@@ -123,12 +129,20 @@ class Door:
         self._ids = count(1)
         self._rates = RateLimits(self._serving.requests_per_second, self._serving.request_burst)
         self._has_rates = self._serving.requests_per_second > 0
+        self.room = self._make_room()
         self._tasks = Tasks()
         self._compressing: dict[tuple[int, str], asyncio.Task[None]] = {}
         auth = config.auth
         self._plain_tokens_only = not auth.cookie and not auth.query_parameter
         self.ready = False
         hubs.too_large = lambda call, offset: self._spawn(call, passes.stream(call, offset))
+
+    def _make_room(self) -> Shares:
+        most, of_subject = (
+            self._serving.max_bodies_bytes,
+            self._serving.max_bodies_bytes_per_subject,
+        )
+        return Shares(most, most if self._tokens is None else of_subject)  # else all are one
 
     # -- the fast path (see wire.front) --------------------------------------------------------
 
@@ -204,44 +218,82 @@ class Door:
             user_agent=headers.get("user-agent", ""),
         )
 
-    def wants(self, head: Head) -> bool:
-        """A large body is gathered only for someone known; of others it waits (see `screen`)."""
-        if head.content_length <= STRANGERS_BODY_BYTES or self._tokens is None:
-            return True
-        return self._tokens.known(_bearer(head) or "", time.time()) is not None
+    def wants(self, head: Head, here: int) -> bool:
+        """What has come whole is judged as it is. Of the rest more is taken in only for someone
+        known who may send it; who may not is told so by way of `screen`."""
+        if head.content_length > OPEN_BODY_BYTES and not _takes_much(head):
+            return False
+        return here >= head.content_length or self._admit_known(head)
+
+    def _admit_known(self, head: Head) -> bool:
+        if not head.path.startswith(PREFIXES) or _is_open(head):
+            return False
+        try:
+            found, route = self._read_head(head, repeated=False)
+            principal: Principal | None = ANYONE
+            if self._tokens is not None:
+                principal = self._tokens.known(found.token or "", time.time())
+            if principal is not None:
+                self._authorise(head, route, principal)
+                self._admit(head, principal.subject, head.content_length)
+            return principal is not None
+        except ProtocolError:
+            return False
 
     def max_body_bytes(self, head: Head) -> int:
         """Only a snapshot may be larger than an append."""
         if self._shows_console(head):
             return Console.max_body_bytes
-        is_large = self._publishes(head) is not None
+        if not _takes_much(head):
+            return min(OPEN_BODY_BYTES, self._serving.max_body_bytes)
+        is_large = self._publishes(head)
         return self._serving.max_snapshot_bytes if is_large else self._serving.max_body_bytes
 
-    async def screen(self, head: Head, *, repeated: bool) -> None:
-        """Before a body is taken in: refuse whoever is nobody, and a snapshot by someone who may
-        not publish it. Raises ProtocolError."""
+    async def screen(self, head: Head, peer: str, *, repeated: bool) -> None:
+        """Before a body is taken in: refuse whoever may not send it, or too much at once. Whom the
+        head is given admission for lets it go. Raises ProtocolError."""
         if self._shows_console(head):
+            self._admit(head, self._stranger(head.headers, peer), head.content_length)
             return
         if not head.path.startswith(PREFIXES):
             raise ProtocolError(404, "not-found", "There is nothing at this path.")
-        if self._tokens is None or _is_open(head):
-            return
-        found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
-        if found.token is None:
-            raise missing_token()
-        principal = await self._tokens.verify(found.token, time.time())
-        published = self._publishes(head)
-        if published is not None:
-            _check_scope(principal.scopes, published)
+        found, route = self._read_head(head, repeated=repeated)
+        principal = ANYONE
+        if self._tokens is not None and not _is_open(head):
+            if found.token is None:
+                raise missing_token()
+            principal = await self._tokens.verify(found.token, time.time())
+        self._authorise(head, route, principal)
+        self._admit(head, self._payer(principal, head.headers, peer), head.content_length)
 
-    def _publishes(self, head: Head) -> Route | None:
+    def _publishes(self, head: Head) -> bool:
         if head.method != "PUT":
-            return None
+            return False
         try:
             route = parse_route("PUT", head.path, "", self._serving.max_path_bytes)
         except ProtocolError:
-            return None  # it is refused when it has come
-        return route if route is not None and route.mode == "publish" else None
+            return False  # it is refused when it has come
+        return route is not None and route.mode == "publish"
+
+    def _admit(self, head: Head, subject: str, size: int) -> None:
+        """Count one more request of a subject, and the body that belongs to it. A body without a
+        length grows as it comes. Raises ProtocolError."""
+        admission = Admission(self.room, subject, size)
+        try:
+            self._take_rate(subject)
+        except ProtocolError:
+            admission.release()
+            raise
+        head.admission = admission
+
+    def _payer(self, principal: Principal, headers: dict[str, str], peer: str) -> str:
+        """Whose share it is of what all share; of those without a token each address has one."""
+        if principal is ANYONE and self._tokens is not None:
+            return self._stranger(headers, peer)
+        return principal.subject
+
+    def _stranger(self, headers: dict[str, str], peer: str) -> str:
+        return "\0" + self._client(headers, peer)  # no subject looks like this
 
     def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
         self.begin(self.call(head, body, exchange))
@@ -283,12 +335,7 @@ class Door:
             call.route = replace(call.route, mode="preflight")
             self._answers.send_reply(call, preflight())
             return
-        found = Found(_bearer(head), head.query)
-        if self._tokens is not None and not _is_open(head):  # else its token is none of ours
-            repeated = call.repeated_authorization
-            found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
-        route = parse_route(head.method, head.path, found.query, self._serving.max_path_bytes)
-        assert route is not None
+        found, route = self._read_head(head, repeated=call.repeated_authorization)
         call.route = self._with_mode(route, call)
         if head.content_length and head.method in ("GET", "HEAD"):
             raise ProtocolError(400, "unexpected-body", "This method takes no body.")
@@ -303,16 +350,42 @@ class Door:
         else:
             self._spawn(call, self._verify(call, self._tokens, found.token))
 
+    def _read_head(self, head: Head, *, repeated: bool) -> tuple[Found, Route]:
+        """Its token, and what it is about. Raises ProtocolError."""
+        found = Found(_bearer(head), head.query)
+        if self._tokens is not None and not _is_open(head):  # else its token is none of ours
+            found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
+        route = parse_route(head.method, head.path, found.query, self._serving.max_path_bytes)
+        assert route is not None
+        return found, route
+
     async def _verify(self, call: Call, tokens: Tokens, token: str) -> None:
         self._enter(call, await tokens.verify(token, time.time()), token)
 
     def _enter(self, call: Call, principal: Principal, token: str | None) -> None:
         """Who it is, is known; whether they may, and then do it."""
         call.principal = principal
-        if self._config.upstream.forward_token and token is not None:
+        head, route = call.head, call.route
+        if _is_open(head):
+            call.token = token if head.method == "POST" else None
+        elif self._config.upstream.forward_token and token is not None:
             call.token = token
-        self._authorise(call)
-        self._take_rate(principal)
+        call.fork_source = self._authorise(head, route, principal)
+        if head.admission is not None:
+            self._begin_work(call)
+            return
+        payer = self._payer(principal, head.headers, call.exchange.peer)
+        if not call.body:
+            self._take_rate(payer)
+            self._begin_work(call)
+            return
+        self._admit(head, payer, len(call.body))
+        try:
+            self._begin_work(call)
+        finally:
+            cast(Admission, head.admission).release()
+
+    def _begin_work(self, call: Call) -> None:
         if call.route.cacheable:
             self._read_stored(call)
             return
@@ -328,24 +401,24 @@ class Door:
             case _:
                 self._spawn(call, self._passes.write(call), carry_through=True)
 
-    def _take_rate(self, principal: Principal) -> None:
-        wait = self._rates.take(principal.subject, time.time())
+    def _take_rate(self, subject: str) -> None:
+        wait = self._rates.take(subject, time.time())
         if wait:
             seconds = (("Retry-After", str(max(1, int(wait + 0.999)))),)
             raise ProtocolError(429, "too-many-requests", "Slow down.", seconds)
 
-    def _authorise(self, call: Call) -> None:
-        route, scopes = call.route, call.principal.scopes
-        if _is_open(call.head):
-            call.token = _bearer(call.head) if call.head.method == "POST" else None
-            return
-        _check_scope(scopes, route)
-        source = call.head.headers.get("stream-forked-from")
-        if route.mode == "create" and source is not None:
-            name = self._fork_source(source)
-            if not scopes.allows("read", name):
-                raise missing_scope("read", name)
-            call.fork_source = stream_url(name)
+    def _authorise(self, head: Head, route: Route, principal: Principal) -> str:
+        """The source of a fork, as it is spelled upstream. Raises ProtocolError."""
+        if _is_open(head):
+            return ""
+        _check_scope(principal.scopes, route)
+        source = head.headers.get("stream-forked-from")
+        if route.mode != "create" or source is None:
+            return ""
+        name = self._fork_source(source)
+        if not principal.scopes.allows("read", name):
+            raise missing_scope("read", name)
+        return stream_url(name)
 
     def _fork_source(self, source: str) -> str:
         """A fork copies its source: only who may read that may make one (DS 4.2)."""
@@ -458,7 +531,7 @@ class Door:
             if found.token is None:
                 raise missing_token()
             call.principal = await self._tokens.verify(found.token, time.time())
-        self._take_rate(call.principal)
+        self._take_rate(call.principal.subject)
 
     def _service_page(self, call: Call) -> Reply:
         page = (call.head.method, call.head.path)
@@ -494,6 +567,9 @@ class Door:
     ) -> None:
         task = self._tasks.start(self._guarded(call, work), f"{call.route.mode} request")
         task.add_done_callback(lambda _: work.close())  # in case it never began
+        if (admission := cast(Admission | None, call.head.admission)) is not None:
+            admission.hold()
+            task.add_done_callback(lambda _: admission.release())
         if carry_through:
             call.exchange.when_gone(lambda: self._passes.abandoned(call))
         else:

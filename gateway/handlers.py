@@ -5,29 +5,26 @@ aiohttp gets a response object that stands for bytes which are out already.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import cast
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
+from gateway.bodies import Admission
 from gateway.config import ServingConfig
 from gateway.door import Door
 from protocol.errors import ProtocolError
-from protocol.replies import RETRY_AFTER
 from wire.front import Front
 from wire.heads import make_head
 from wire.requests import check_body, read_body, unique_headers
-
-LARGE_BODIES = 8  # at a time: what may be larger than an append is held in memory as well
 
 
 class Handlers:
     def __init__(self, serving: ServingConfig, door: Door) -> None:
         self._serving = serving
         self._door = door
-        self._large = 0
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         with ExitStack() as held:
@@ -39,18 +36,19 @@ class Handlers:
         try:
             headers = unique_headers(request)
             repeated = len(request.headers.getall("Authorization", ())) > 1
-            most = None
+            head = make_head(request.method, path, query, headers, request.content_length or 0)
+            most, grow = None, None
             if request.body_exists:
-                head = make_head(request.method, path, query, headers, 0)
                 most = self._door.max_body_bytes(head)
                 check_body(request, headers, self._serving, max_bytes=most)
-                await self._door.screen(head, repeated=repeated)
-                if (request.content_length or most) > self._serving.max_body_bytes:
-                    held.enter_context(self._room_for_large())
-            body = await read_body(request, headers, self._serving, max_bytes=most)
+                await self._door.screen(head, exchange.peer, repeated=repeated)
+                admission = cast(Admission, head.admission)
+                held.callback(admission.release)
+                grow = admission.grow
+            body = await read_body(request, headers, self._serving, max_bytes=most, grow=grow)
+            head.fields.content_length = len(body)
         except ProtocolError as error:
             return self._refuse(request, exchange, error)
-        head = make_head(request.method, path, query, headers, len(body))
         call = self._door.call(head, body, exchange)
         call.knows_chunks = request.version >= HttpVersion11
         # What has neither a length nor chunks ends with its connection.
@@ -63,18 +61,6 @@ class Handlers:
         finally:
             exchange.left()
         return Written(keep_alive=goes_on)
-
-    @contextmanager
-    def _room_for_large(self) -> Iterator[None]:
-        """Until its answer is out. Nobody waits for room, or slow uploads would block everyone."""
-        if self._large >= LARGE_BODIES:
-            text = "Too many large bodies are on their way."
-            raise ProtocolError(503, "too-many-uploads", text, RETRY_AFTER)
-        self._large += 1
-        try:
-            yield
-        finally:
-            self._large -= 1
 
     def _refuse(
         self, request: web.BaseRequest, exchange: "HandlerExchange", error: ProtocolError

@@ -59,7 +59,7 @@ class OriginFastPath:
         self._metrics.count("GET", 200)
         return self._whole(chunk)
 
-    def wants(self, head: Head) -> bool:
+    def wants(self, head: Head, here: int) -> bool:
         if not head.path.startswith((STREAM_PREFIX, BUCKET_PREFIX)):
             return False
         if not self._any_origin and "origin" in head.headers:

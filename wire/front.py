@@ -33,8 +33,10 @@ class FastPath(Protocol):
     def hit(self, head: Head, peer: str) -> bytes | None:
         """The whole response to a request without a body, if it is at hand and small."""
 
-    def wants(self, head: Head) -> bool:
-        """Whether `answer` may be called for this head once its body is there."""
+    def wants(self, head: Head, here: int) -> bool:
+        """Whether `answer` may be called for this head once its body is there, of which so many
+        bytes have come. The rest is waited for only then, with the admission that may be granted
+        to the head here."""
 
     def answer(self, head: Head, body: bytes, exchange: "Exchange") -> bool:
         """Answer by `exchange`, now or later; False hands the request to aiohttp."""
@@ -185,8 +187,7 @@ class Front(RequestHandler):
         self._file = -1  # the number may be another connection's from now on
         self._stop_clock()
         self._stop_watching()
-        self._body.clear()
-        self._buffer = b""
+        self._forget()
         gone, self._gone = self._gone, None
         super().connection_lost(exc)
         if gone is not None:
@@ -272,9 +273,10 @@ class Front(RequestHandler):
         if not head.content_length and (response := fast.hit(head, self._peer)) is not None:
             self.send((response,))
             return data[end:]
-        if head.content_length > self._server.limits.max_body_bytes or not fast.wants(head):
-            return self._pass_on(data, end + head.content_length)
         rest = data[end:]
+        is_large = head.content_length > self._server.limits.max_body_bytes
+        if is_large or not fast.wants(head, len(rest)):
+            return self._pass_on(data, end + head.content_length)
         if len(rest) < head.content_length:
             self._head, self._head_bytes = head, raw
             self._start_clock(self._server.limits.body_timeout_secs)
@@ -296,7 +298,10 @@ class Front(RequestHandler):
         head, raw, body = self._head, self._head_bytes, b"".join(self._body)
         self._head, self._head_bytes, self._body = None, b"", []
         self._body_bytes = self._body_mark = 0
-        self._offer(head, raw, body)
+        try:
+            self._offer(head, raw, body)
+        finally:
+            _let_go(head)
         return rest
 
     def _offer(self, head: Head, raw: bytes, body: bytes) -> None:
@@ -504,5 +509,17 @@ class Front(RequestHandler):
     def _refuse(self, status: int, code: str, detail: str) -> None:
         if self.transport is not None:
             self.transport.write(self._server.refusals.encode(status, code, detail))
-        self._buffer, self._head, self._body = b"", None, []
+        self._forget()
         self.force_close()
+
+    def _forget(self) -> None:
+        """What was gathered of a request that will not be answered."""
+        head, self._head = self._head, None
+        self._buffer, self._body = b"", []
+        if head is not None:
+            _let_go(head)
+
+
+def _let_go(head: Head) -> None:
+    if head.admission is not None:
+        head.admission.release()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
-from typing import Generic, TypeVar, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 END = b"\r\n\r\n"
 
@@ -53,13 +53,22 @@ class Fields:
     parsed: object = field(default=None, compare=False)
 
 
+class Admission(Protocol):
+    """Leave for a body to come, given before it does."""
+
+    def release(self) -> None:
+        """It came, or it never will."""
+
+
 @dataclass(slots=True)
 class Head:
-    """`request_id` is the one that was sent, if it may be passed on."""
+    """`request_id` is the one that was sent, if it may be passed on; `admission` is what a service
+    granted this one request."""
 
     target: Target
     fields: Fields
     request_id: str = ""
+    admission: Admission | None = field(default=None, compare=False)
 
     @property
     def method(self) -> str:

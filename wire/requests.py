@@ -1,7 +1,7 @@
 """Headers and bodies of requests that aiohttp has parsed, within our limits."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
@@ -50,13 +50,17 @@ async def read_body(
     limits: Limits,
     *,
     max_bytes: int | None = None,
+    grow: Callable[[int], None] | None = None,
 ) -> bytes:
-    """The whole body; `max_bytes` stands in for the limit of ordinary ones."""
+    """The whole body; `max_bytes` stands in for the limit of ordinary ones. `grow` is told of each
+    piece of a body that did not say how long it is, and may refuse it."""
     most = limits.max_body_bytes if max_bytes is None else max_bytes
     check_body(request, headers, limits, max_bytes=most)
     if headers.get("expect", "").lower() == "100-continue":
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the answer has not begun
+    if request.content_length is not None:
+        grow = None
     parts: list[bytes] = []
     size = mark = 0
     now = asyncio.get_running_loop().time
@@ -67,6 +71,8 @@ async def read_body(
                 size += len(part)
                 if size > most:
                     raise _too_large(most)
+                if grow is not None:
+                    grow(len(part))
                 if size - mark >= PROGRESS_BYTES:
                     mark = size
                     clock.reschedule(now() + limits.body_timeout_secs)

@@ -286,35 +286,6 @@ def test_a_snapshot_may_be_larger_than_an_append(
         assert client("GET", f"a/snapshot/{at}").body == b"y" * 400_000
 
 
-def test_only_so_many_large_publications_are_gathered_at_a_time(
-    real: LocalOrigin, start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.handlers.LARGE_BODIES", 2)
-    gateway = start_gateway(url_of(real), gateway=SMALL)
-    with gateway.client() as client:
-        at = client.create("a", body=b"one.")
-    head = f"PUT /v1/stream/a/snapshot/{at} HTTP/1.1\r\nHost: weir.test\r\n"
-    head += f"Authorization: Bearer {TOKEN}\r\nContent-Length: 100000\r\n\r\n"
-    slow = [gateway.connect() for _ in range(2)]
-    for connection in slow:
-        connection.send(head.encode() + b"x" * 99_999)
-    wait_until(lambda: gateway.call(lambda: _gathered(gateway)) == 2)
-    with gateway.connect() as other:
-        other.send(head.encode())
-        refused = other.read_response()
-        assert (refused.status, refused["Retry-After"]) == (503, "1")
-        assert refused.json()["code"] == "too-many-uploads"
-    for connection in slow:
-        connection.send(b"x")
-        assert connection.read_response().status == 204
-        connection.close()
-    wait_until(lambda: gateway.call(lambda: _gathered(gateway)) == 0)
-
-
-def _gathered(gateway: LocalGateway) -> int:
-    return int(gateway.gateway._handlers._large)
-
-
 def test_a_bootstrap_that_is_too_large_to_keep_is_passed_piece_by_piece(
     real: LocalOrigin, start_gateway: StartGateway
 ) -> None:
