@@ -27,7 +27,7 @@ from gateway.metrics import Metrics
 from gateway.passes import Passes
 from gateway.rules.access import ANYONE, Action, Principal, Scopes, listing_name
 from gateway.rules.challenges import AuthError, missing_scope, missing_token
-from gateway.rules.credentials import Found, find_token
+from gateway.rules.credentials import Found, find_token, without_token
 from gateway.rules.routes import OWN_TOKEN, PREFIXES, PUBLIC_KEYS, Route, parse_route
 from gateway.tasks import Tasks
 from gateway.tokens import Remembered, Tokens
@@ -352,7 +352,7 @@ class Door:
 
     def _read_head(self, head: Head, *, repeated: bool) -> tuple[Found, Route]:
         """Its token, and what it is about. Raises ProtocolError."""
-        found = Found(_bearer(head), head.query)
+        found = Found(_bearer(head), without_token(head.query, self._config.auth))
         if self._tokens is not None and not _is_open(head):  # else its token is none of ours
             found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
         route = parse_route(head.method, head.path, found.query, self._serving.max_path_bytes)

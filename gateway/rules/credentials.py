@@ -40,6 +40,11 @@ def find_token(
     return Found(_checked(values[0], auth.max_token_bytes) if values else None, query)
 
 
+def without_token(query: str, auth: AuthConfig) -> str:
+    """A query whose token, if it brings one, is nobody's."""
+    return _from_query(query, auth.query_parameter)[0] if auth.query_parameter and query else query
+
+
 def _from_authorization(value: str) -> list[str]:
     """Another scheme brings no token: a proxy in front may use it for its own purposes."""
     scheme, _, rest = value.partition(" ")

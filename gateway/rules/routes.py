@@ -1,8 +1,8 @@
 """From a request's method, path and query to what it is about: the one reading that authorisation,
 cache keys, upstream URLs and the log share.
 
-Offsets stay opaque: the origin mints them, and it need not be ours. Parameters that the protocol
-does not know are dropped, so they can neither split the cache nor reach the origin.
+Offsets stay opaque: the origin mints them, and it need not be ours. Parameters of reads that the
+protocol does not know are dropped, so they can neither split the cache nor reach the origin.
 
 A stream has parts: a chunk is named by the offset where it begins, everything else by its path
 below the stream (`/snapshot/{offset}`, `/bootstrap`). No offset has a slash in it, so the two never
@@ -12,7 +12,7 @@ meet, and a stream with a part is the key of whatever is stored.
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
@@ -40,7 +40,8 @@ PUBLIC_KEYS = f"{STREAM_PREFIX}__ds/jwks.json"
 _CURSOR = re.compile(r"[0-9]{1,15}")
 _MAX_BYTES = re.compile(r"[1-9][0-9]{0,15}")
 _SERVICE_PATH = re.compile(r"(?:/[!\"$-.0-~]+)+")
-_SERVICE_QUERY = re.compile(r"[!\"$-~]*")
+_QUERY = re.compile(r"[!\"$-~]*")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOTS = re.compile(r"(?:/|%2[Ff]|%5[Cc]|\\)(?:\.|%2[Ee]){1,2}(?:/|%2[Ff]|%5[Cc]|\\|\Z)")
 _KNOWN = ("offset", "live", "cursor", "max_bytes")
 _MEMO_CHARACTERS = 512  # who makes long ones up shall not fill our memory with them
@@ -83,12 +84,14 @@ class Route:
     offset: str = ""  # that was asked for
     cacheable: bool = False
     lists: bool = False  # needs the right to see every name in the bucket
+    query: str = ""  # of a write: the origin may know parameters that the protocol does not
 
     @property
     def target(self) -> str:
         """What the origin is asked for."""
         limit = None if self.read is None else self.read.max_bytes
-        return part_target(self.path, self.part, limit) if self.part else self.path
+        target = part_target(self.path, self.part, limit) if self.part else self.path
+        return f"{target}?{self.query}" if self.query else target
 
 
 def parse_route(method: str, path: str, query: str, max_path_bytes: int) -> Route | None:
@@ -123,6 +126,7 @@ def _read_route(method: str, path: str, query: str, max_path_bytes: int) -> Rout
         offset=place.offset,
         cacheable=method == "GET" and place.kind in (Kind.SNAPSHOT, Kind.BOOTSTRAP),
         lists=place.kind is Kind.LISTING,
+        query="" if method in _READS else _written_query(query),
     )
 
 
@@ -163,6 +167,18 @@ def _part_of(place: Place, query: str) -> str:
             return ""
 
 
+def _written_query(query: str) -> str:
+    """As it is, if everybody reads it alike. Nothing of a write is stored, so it is in no key."""
+    if not _QUERY.fullmatch(query) or _CONTROLS.search(unquote_plus(query)):
+        raise _no_query()
+    known_values(query, _KNOWN)
+    return query
+
+
+def _no_query() -> ProtocolError:
+    return ProtocolError(400, "invalid-query", "The query holds what a URL may not.")
+
+
 def _listing(query: str) -> str:
     asked = parse_listing(query)
     limit = "" if asked.limit == MAX_LISTED else str(asked.limit)
@@ -178,8 +194,8 @@ def _service_route(action: str, path: str, query: str) -> Route:
     """Subscriptions: passed on as they are (an encoded slash must survive), never with dots."""
     if not _SERVICE_PATH.fullmatch(path) or _DOTS.search(path):
         raise ProtocolError(400, "invalid-path", "The path is not canonical.")
-    if not _SERVICE_QUERY.fullmatch(query):
-        raise ProtocolError(400, "invalid-query", "The query holds what a URL may not.")
+    if not _QUERY.fullmatch(query):
+        raise _no_query()
     target = path + (f"?{query}" if query else "")
     return Route("other", action, path[len(STREAM_PREFIX) :], target)
 

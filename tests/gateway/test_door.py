@@ -145,6 +145,17 @@ async def test_without_authentication_any_token_will_do(make: MakeParts) -> None
     asked.answer(404)
 
 
+@pytest.mark.parametrize("target", ["a", "__ds/subscriptions/x/callback"])
+async def test_a_token_in_the_query_goes_no_further_where_nobody_looks_at_it(
+    make: MakeParts, target: str
+) -> None:
+    parts = make(auth={"query_parameter": "token"})
+    parts.ask(f"{target}?x=1&%74oken=secret", "POST", {}, b"{}")
+    asked = await parts.upstream.next()
+    assert asked.target == f"/v1/stream/{target}?x=1"
+    asked.answer(204)
+
+
 # -- what goes wrong -----------------------------------------------------------------------------
 
 

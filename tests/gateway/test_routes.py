@@ -96,7 +96,7 @@ STREAMS = pytest.mark.parametrize(
 def test_what_belongs_to_a_stream_has_its_name(
     path: str, name: str, method: str, rest: str, mode: str, action: str, cacheable: bool
 ) -> None:
-    found = route(method, path + rest, "unknown=1")
+    found = route(method, path + rest, "unknown=1" if action == "read" else "")
     assert found is not None
     assert (found.mode, found.action, found.cacheable) == (mode, action, cacheable)
     assert (found.stream, found.path, found.target) == (name, path, path + rest)
@@ -369,6 +369,46 @@ def test_a_limited_read_is_passed_with_its_limit_and_not_stored() -> None:
 def test_now_is_no_place_of_its_own() -> None:
     assert parse_read("offset=now") == Read(NOW, None, None)
     assert parse_read("offset=%6Eow").offset == NOW
+
+
+# -- writes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    "query", ["awareness=default", "a=1&a=2&b", "offset=5&live=x", "q=%C3%A9+%26"]
+)
+def test_the_query_of_a_write_reaches_the_origin_as_it_is(method: str, query: str) -> None:
+    """An origin may know parameters that the protocol does not."""
+    found = route(method, query=query)
+    assert found is not None and found.stream == "a"
+    assert (found.path, found.target) == (PATH, f"{PATH}?{query}")
+
+
+def test_the_query_of_a_publication_follows_its_offset() -> None:
+    found = route("PUT", f"{PATH}/snapshot/5", "tag=x")
+    assert found is not None and found.target == f"{PATH}/snapshot/5?tag=x"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_the_query_of_a_read_holds_what_the_protocol_knows_and_nothing_else(method: str) -> None:
+    found = route(method, query="awareness=default")
+    assert found is not None and "awareness" not in found.target
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    "query", ["a#b", "é", "a b", "a\r\nb", "\x00", "a=%0D%0Ab", "%00=1", "a=%7F"]
+)
+def test_the_query_of_a_write_that_servers_read_differently_is_refused(
+    method: str, query: str
+) -> None:
+    assert refusal(method, query=query) == (400, "invalid-query")
+
+
+@pytest.mark.parametrize("name", ["offset", "live", "cursor", "max_bytes"])
+def test_a_write_too_may_repeat_nothing_that_has_a_meaning(name: str) -> None:
+    assert refusal("POST", query=f"{name}=1&{name}=2") == (400, "repeated-parameter")
 
 
 # -- subscriptions -------------------------------------------------------------------------------

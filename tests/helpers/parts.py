@@ -290,7 +290,7 @@ def make_parts(
     config = GatewayConfig(
         gateway=ServingConfig(**sections.get("gateway", {})),
         upstream=UpstreamConfig(**sections.get("upstream", {})),
-        auth=AuthConfig(mode="off"),
+        auth=AuthConfig(**{"mode": "off", **sections.get("auth", {})}),
         cache=CacheConfig(**sections.get("cache", {})),
         cdn=CdnConfig(**sections.get("cdn", {})),
     )

@@ -283,6 +283,14 @@ def test_a_close_without_data_shows_everywhere(real: Arena) -> None:
     assert at_end.closed and at_end.status == 204
 
 
+def test_parameters_of_a_write_that_our_origin_does_not_know_change_nothing(real: Arena) -> None:
+    for method, body in (("PUT", b""), ("POST", b"hello")):
+        query = "awareness=x&offset=now&live=sse&max_bytes=1"
+        assert real.ask("name", query, method=method, headers=TEXT, body=body).status < 300
+    assert real.ask("name").body == b"hello"
+    assert real.ask("name", "awareness=x", method="DELETE").status == 204
+
+
 def test_an_acknowledged_write_is_in_every_read_that_begins_after_it(arena: Arena) -> None:
     """Also while an older read of the same key is on its way, with an answer from before."""
     gate = Gate()

@@ -439,6 +439,13 @@ def test_a_token_in_the_query_does_not_reach_the_service_paths(lenient: Arena) -
         assert lenient.origin.requests[-1].query == "a=1&b=2"
 
 
+def test_a_token_in_the_query_does_not_reach_the_origin_with_a_write(lenient: Arena) -> None:
+    for name in SPELLINGS:
+        query = f"a=1&{name}={lenient.token()}&b=2"
+        lenient.ask("doc", query, token=None, method="POST", body=b"x")
+        assert lenient.origin.requests[-1].query == "a=1&b=2"
+
+
 def test_a_token_in_the_query_is_in_no_location_and_no_error(lenient: Arena) -> None:
     path, query = PREFIX + "made", f"access_token={lenient.token()}"
     location = {"Location": f"{lenient.origin.url}{path}", "Content-Type": "text/plain"}
