@@ -27,7 +27,7 @@ from origin.storage.base import (
 )
 from origin.streams import Stream
 from protocol import replies
-from protocol.bodies import check_append, stored_bytes
+from protocol.bodies import check_append, check_create, check_data, stored_bytes
 from protocol.errors import ProtocolError
 from protocol.etags import permits
 from protocol.media import media_type
@@ -45,13 +45,14 @@ from protocol.stream import (
     Renewed,
     Snapshot,
     Snapshotted,
+    StreamState,
     Trimmed,
     apply,
     begin,
     deadline_ms,
     judge_append,
-    permits_create,
-    same_configuration,
+    judge_create,
+    judge_first,
 )
 
 log = logging.getLogger("weir.origin")
@@ -221,6 +222,7 @@ class Service:
         now = self._clock_ms()
         if request.expires_at_ms is not None and request.expires_at_ms <= now:
             raise ProtocolError(400, "invalid-expiry", "Stream-Expires-At is in the past.")
+        check_create(request, body)
         if self._misses_bucket(name):
             return replies.problem(404, "bucket-not-found", "There is no such bucket.")
         while (stream := self._names.get(name)) is not None:
@@ -247,12 +249,9 @@ class Service:
     async def _created_before(self, stream: Stream, request: Create) -> Reply:
         if stream.state.gone:
             reply = replies.problem(409, "held-by-forks", "Forks still hold the old stream.")
-        elif not permits_create(stream.state, request):
-            reply = replies.precondition_failed(stream.state)
-        elif same_configuration(stream.state, request):
-            reply = replies.created(stream.state, stream.state.tail, None)
         else:
-            reply = replies.config_conflict()
+            judgement = judge_create(stream.state, request)
+            reply = replies.created_before(judgement, stream.state, request)
         if stream.inflight:
             await self._settled()
         return reply
@@ -271,7 +270,11 @@ class Service:
         state = begin(record)
         if state.strict_state and not state.is_json:
             raise ProtocolError(400, "state-needs-json", "Stream-State needs application/json.")
+        if (judgement := judge_first(request)) is not Judgement.ACCEPT:
+            return replies.created_before(judgement, state, request)
         data = stored_bytes(state, body)
+        if request.first is not None:
+            check_data(data)
         self.check_room(0, len(data) + (inherited.size_bytes if inherited else 0))
         if len(self._ids) >= self._limits.max_streams:
             raise ProtocolError(413, "too-many-streams", "The server holds no more streams.")
@@ -290,7 +293,8 @@ class Service:
         if snapshot is not None:
             records.append(Snapshotted(state.id, snapshot))
         if data:
-            records.append(Appended(state.id, state.tail, data, now, close=record.closed))
+            append = request.first or Append(None, None, None, close=False)
+            records.append(_appended(state, append, data, now, close=record.closed))
         for more in records[1:]:
             apply(state, more)
         stream = Stream(state, committed=False)
@@ -301,7 +305,9 @@ class Service:
             self._ids[fork.source_id].forks += 1
         self._note_deadline(stream)
         tail, closed = state.tail, state.closed
-        reply = replies.created(state, tail, location)  # now: appends may follow before it lands
+        reply = replies.created(
+            state, request, tail, location
+        )  # now: appends may follow before it lands
 
         def landed() -> None:
             stream.visible = True
@@ -445,8 +451,8 @@ class Service:
             self._when_settled(stream, replies.refused(judgement, state, request), send)
             return
         data = stored_bytes(state, body)
-        if body and not data:
-            raise ProtocolError(400, "empty-array", "An append needs at least one message.")
+        if body:
+            check_data(data)
         self.check_room(state.stored_bytes, len(data))
         if request.producer is not None and state.producers is not None:
             self._check_producers(state.producers, request.producer.id)
@@ -459,16 +465,8 @@ class Service:
         self, stream: Stream, request: Append, data: bytes, now_ms: int, send: Send
     ) -> None:
         """From here on it counts for every later judgement; readers see it when it has landed."""
-        state, producer = stream.state, request.producer
-        record = Appended(
-            state.id,
-            state.tail,
-            data,
-            now_ms,
-            None if producer is None else (producer.id, producer.epoch, producer.seq),
-            request.seq,
-            request.close,
-        )
+        state = stream.state
+        record = _appended(state, request, data, now_ms, close=request.close)
         apply(state, record)
         if state.ttl_s is not None:
             stream.deadline_ms = deadline_ms(state)
@@ -633,6 +631,14 @@ class Service:
         settled = asyncio.get_running_loop().create_future()
         self._storage.barrier(lambda error: _settle(settled, error))
         await settled
+
+
+def _appended(
+    state: StreamState, request: Append, data: bytes, now_ms: int, *, close: bool
+) -> Appended:
+    producer = request.producer
+    by = None if producer is None else (producer.id, producer.epoch, producer.seq)
+    return Appended(state.id, state.tail, data, now_ms, by, request.seq, close)
 
 
 def _is_shown(stream: Stream) -> bool:

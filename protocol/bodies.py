@@ -2,7 +2,7 @@
 
 from protocol.errors import ProtocolError
 from protocol.jsonmode import stored_form
-from protocol.requests import Append
+from protocol.requests import Append, Create
 from protocol.state import StateError, check_messages
 from protocol.stream import StreamState
 
@@ -16,6 +16,13 @@ def check_append(request: Append, body: bytes) -> None:
         raise ProtocolError(400, "content-type-required", "An append needs a Content-Type.")
 
 
+def check_create(request: Create, body: bytes) -> None:
+    if request.first is not None and not body:
+        raise ProtocolError(
+            400, "empty-body", "Producer-* and Stream-Seq on a PUT are for its body."
+        )
+
+
 def stored_bytes(state: StreamState, body: bytes) -> bytes:
     """As they are, or in JSON mode as messages, if these are what the stream takes."""
     if not body or not state.is_json:
@@ -24,6 +31,12 @@ def stored_bytes(state: StreamState, body: bytes) -> bytes:
     if state.strict_state:
         _check_state(data)
     return data
+
+
+def check_data(data: bytes) -> None:
+    """Of an append with a body."""
+    if not data:
+        raise ProtocolError(400, "empty-array", "An append needs at least one message.")
 
 
 def _check_state(data: bytes) -> None:

@@ -32,7 +32,7 @@ from protocol.names import (
 )
 from protocol.offsets import START, format_offset
 from protocol.producers import Producer, expected_seq
-from protocol.requests import Append
+from protocol.requests import Append, Create
 from protocol.stream import Judgement, Snapshot, StreamState, known_producer
 
 Headers = tuple[tuple[str, str], ...]
@@ -106,7 +106,7 @@ def next_offset(position: int) -> tuple[str, str]:
     return (STREAM_NEXT_OFFSET, format_offset(position))
 
 
-def created(state: StreamState, tail: int, location: str | None) -> Reply:
+def created(state: StreamState, request: Create, tail: int, location: str | None = None) -> Reply:
     """201 with `location` for a new stream, 200 without it for a repeated PUT."""
     headers: Headers = (
         ("Content-Type", state.content_type),
@@ -118,11 +118,25 @@ def created(state: StreamState, tail: int, location: str | None) -> Reply:
         headers += (("Location", location),)
     if state.closed:
         headers += (CLOSED,)
+    if request.first is not None and request.first.producer is not None:
+        known = known_producer(state, request.first.producer)
+        headers += () if known is None else _producer_headers(*known)
     return Reply(200 if location is None else 201, headers)
 
 
-def config_conflict() -> Reply:
-    return problem(409, "config-mismatch", "The stream exists with another configuration.")
+def created_before(judgement: Judgement, state: StreamState, request: Create) -> Reply:
+    """For a PUT of a stream that is there."""
+    match judgement:
+        case Judgement.SAME | Judgement.DUPLICATE:
+            return created(state, request, state.tail)
+        case Judgement.CONFIG_MISMATCH:
+            return problem(409, "config-mismatch", "The stream exists with another configuration.")
+        case Judgement.EXISTS:
+            return problem(409, "stream-exists", "The stream exists: append to it by POST.")
+        case Judgement.PRECONDITION:
+            return precondition_failed(state)
+    assert request.first is not None
+    return refused(judgement, state, request.first)
 
 
 def head(

@@ -55,6 +55,7 @@ class Create(Struct, frozen=True, gc=False):
     strict_state: bool = False
     if_match: str | None = None
     if_none_match: str | None = None
+    first: "Append | None" = None  # its body, where producer or sequence say more about it
 
     @property
     def content_type_or_default(self) -> str:
@@ -106,18 +107,23 @@ def parse_create(headers: Mapping[str, str]) -> Create:
         strict_state=_strict_state(headers.get("stream-state")),
         if_match=headers.get("if-match"),
         if_none_match=headers.get("if-none-match"),
+        first=_first_append(headers),
     )
+
+
+def _first_append(headers: Mapping[str, str]) -> Append | None:
+    producer, seq = _producer(headers), _seq(headers)
+    if producer is None and seq is None:
+        return None
+    return Append(None, producer, seq, close=False)
 
 
 def parse_append(headers: Mapping[str, str]) -> Append:
     content_type = headers.get("content-type")
-    seq = headers.get("stream-seq")
-    if seq is not None:
-        _check_token("Stream-Seq", seq)
     return Append(
         media_type=None if content_type is None else _checked_media_type(content_type),
         producer=_producer(headers),
-        seq=seq,
+        seq=_seq(headers),
         close=is_true(headers.get("stream-closed")),
         if_match=headers.get("if-match"),
     )
@@ -233,6 +239,13 @@ def _check_token(name: str, value: str) -> None:
         raise ProtocolError(
             400, "invalid-header", f"{name} must be 1 to {MAX_TOKEN_LENGTH} visible characters."
         )
+
+
+def _seq(headers: Mapping[str, str]) -> str | None:
+    seq = headers.get("stream-seq")
+    if seq is not None:
+        _check_token("Stream-Seq", seq)
+    return seq
 
 
 def _producer(headers: Mapping[str, str]) -> Producer | None:

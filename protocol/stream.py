@@ -9,6 +9,7 @@ a clock. Records and states are msgpack values: their encoding is the storage fo
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from protocol.etags import matches, permits, stream_etag
 from protocol.media import media_type
@@ -209,6 +210,9 @@ class Judgement(Enum):
     GAP = "the producer sequence has a gap"
     SEQ_REGRESSION = "Stream-Seq is not greater than the last one"
     PRECONDITION = "If-Match names another state of the stream"
+    SAME = "the stream is there as it is asked for"
+    CONFIG_MISMATCH = "the stream is there with another configuration"
+    EXISTS = "the stream is there, without the data that would be its beginning"
 
 
 _OF_PRODUCER = {
@@ -248,6 +252,33 @@ def _judge_closed(state: StreamState, producer: Producer | None, close_only: boo
     if state.closed_by == (producer.id, producer.epoch, producer.seq):
         return Judgement.DUPLICATE
     return Judgement.CLOSED
+
+
+def judge_first(request: Create) -> Judgement:
+    """The body of a PUT that creates, as the first append of a stream."""
+    producer = None if request.first is None else request.first.producer
+    if producer is None:
+        return Judgement.ACCEPT
+    verdict = judge_producer(None, producer)
+    return Judgement.ACCEPT if verdict is Verdict.ACCEPT else _OF_PRODUCER[verdict]
+
+
+def judge_create(state: StreamState, request: Create) -> Judgement:
+    """A PUT of a stream that is there. It appends nothing, so what a producer or a sequence says is
+    new must not pass for stored; a repeated PUT of a producer is a duplicate, as on POST."""
+    is_same = same_configuration(state, request)
+    first = Judgement.SAME
+    if request.first is not None and is_same:
+        first = judge_append(
+            state, replace(request.first, media_type=media_type(state.content_type)), True
+        )
+        if first is Judgement.DUPLICATE:
+            return first
+    if not permits_create(state, request):
+        return Judgement.PRECONDITION
+    if not is_same:
+        return Judgement.CONFIG_MISMATCH
+    return Judgement.EXISTS if first is Judgement.ACCEPT else first
 
 
 def permits_create(state: StreamState, request: Create) -> bool:
