@@ -27,7 +27,7 @@ class Call:
     fork_source: str = ""  # its canonical URL
     route: Route = NO_ROUTE
     principal: Principal = ANYONE
-    token: str | None = field(default=None, repr=False)  # to be forwarded, if configured
+    token: str | None = field(default=None, repr=False)  # to be forwarded; empty if there is none
     role: str = ""
     flight_id: str = ""
     verdict: str = "pass"
@@ -47,6 +47,12 @@ class Call:
     @property
     def stream(self) -> str:
         return self.route.stream
+
+    @property
+    def hub_key(self) -> str:
+        """Who shares a hub: all readers of a stream, unless the origin judges their tokens. No
+        name of a stream holds a NUL."""
+        return self.stream if self.token is None else f"{self.stream}\0{self.token}"
 
     @property
     def asker(self) -> Asker:
@@ -75,6 +81,8 @@ def cache_status(got: Got) -> str:
             return "weir; hit" + collapsed
         case "hub":
             return WINDOW_STATUS
+        case "pass":
+            return PASS_STATUS
         case "stale":
             return "weir; hit; detail=stale"
         case "revalidated":

@@ -8,7 +8,7 @@ they have the names of `rules.routes`. What may be kept, and how long, is judged
 
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -38,7 +38,7 @@ class Asker:
     """On whose behalf the origin is asked, should it come to that."""
 
     request_id: str
-    token: str | None = None  # only where the configuration forwards it
+    token: str | None = None  # only where the configuration forwards it: then nothing is shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Answer:
     """What a flight brings: an entry, or the origin's refusal as it is."""
 
     outcome: Entry | Reply
-    verdict: str  # hit, stale, revalidated, miss
+    verdict: str  # hit, stale, revalidated, miss, pass
     status: int  # of the origin, 0 if it was not asked
     stored: bool = False
     upstream_s: float = 0.0
@@ -120,6 +120,8 @@ class Chunks:
 
     async def get(self, stream: str, path: str, offset: str, asker: Asker) -> Got:
         """Raises UpstreamError; TooLarge for what must be streamed past the cache."""
+        if asker.token is not None:
+            return Got(await self._pass(stream, path, offset, asker), leads=True)
         if offset == BOOTSTRAP and self._streams.get(stream).large_bootstrap:
             raise TooLarge
         entry = self._store.get(stream, offset)
@@ -135,6 +137,11 @@ class Chunks:
         answer, flight, leads = await self._fly(stream, path, offset, asker)
         waited = 0.0 if leads else time.monotonic() - started
         return Got(answer, flight.number, leads, waited)
+
+    async def _pass(self, stream: str, path: str, offset: str, asker: Asker) -> Answer:
+        """For one asker alone: the origin says by his token what he may have, and he only."""
+        lone = self._flights.lone((stream, offset))
+        return replace(await self._ask(lone, path, None, None, asker), verdict="pass")
 
     async def _fly(
         self, stream: str, path: str, offset: str, asker: Asker

@@ -214,6 +214,8 @@ class GatewayConfig:
         check(jwks, "auth.jwks", "must name a file or URL of keys, unless auth.mode is off")
         redis = self.cache.redis_url != ""
         check(redis or not self.auth.revocation, "auth.revocation", "needs cache.redis_url")
+        ok = not self.upstream.forward_token or not self.cdn.public
+        check(ok, "cdn.public", "must be empty with upstream.forward_token: the origin decides")
 
 
 load_config = partial(settings.load_layers, GatewayConfig, FOREIGN_SECTIONS)

@@ -368,8 +368,8 @@ class Door:
         head, route = call.head, call.route
         if _is_open(head):
             call.token = token if head.method == "POST" else None
-        elif self._config.upstream.forward_token and token is not None:
-            call.token = token
+        elif self._config.upstream.forward_token:
+            call.token = token or ""
         call.fork_source = self._authorise(head, route, principal)
         if head.admission is not None:
             self._begin_work(call)

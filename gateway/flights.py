@@ -78,6 +78,12 @@ class Flights(Generic[Result]):
                 self.collapsed += not leads
                 return result, flight, leads
 
+    def lone(self, key: Key) -> Flight[Result]:
+        """One that nobody else boards, and whose result is not to be kept."""
+        flight: Flight[Result] = Flight(key, 0, self._stamps)
+        flight.detached = True
+        return flight
+
     def detach(self, stream: str, which: Callable[[str], bool] = lambda asked: True) -> None:
         for key in [key for key in self._open if key[0] == stream and which(key[1])]:
             self._open.pop(key).detached = True

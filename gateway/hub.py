@@ -50,7 +50,8 @@ IDLE_ANSWER_SECS = 1.0  # before an origin that answers at once without data is 
 class Hub:
     """One stream's tail. All state changes are synchronous; the only task is the upstream poll."""
 
-    def __init__(self, hubs: "Hubs", stream: str, path: str, number: int) -> None:
+    def __init__(self, hubs: "Hubs", stream: str, path: str, number: int, key: str) -> None:
+        self.key = key
         self.stream = stream
         self.path = path
         self.number = number
@@ -213,7 +214,7 @@ class Hub:
         return None if anyone is None else anyone.call
 
     def _token(self) -> str | None:
-        """Only where the configuration forwards tokens: that of somebody who is here."""
+        """Only where the configuration forwards tokens; then all who are here have the same."""
         eldest = self._eldest()
         return None if eldest is None else eldest.token
 

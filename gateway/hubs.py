@@ -64,7 +64,8 @@ class Hubs:
         self._answers = answers
         self._cursor_key = config.cache.cursor_key.encode()
         self._slots = Shares(serving.max_live_readers, serving.max_live_readers_per_subject)
-        self._hubs: dict[str, Hub] = {}
+        self._hubs: dict[str, Hub] = {}  # by Call.hub_key
+        self._by_token = config.upstream.forward_token
         self._tasks = Tasks()
         self._replays: dict[SseReader, asyncio.Task[None]] = {}
         self._counter = 0
@@ -167,7 +168,7 @@ class Hubs:
 
     def _stand_in(self, waiting: Waiting) -> bool:
         """Whether the window has something to give while the origin cannot be asked."""
-        hub = self._hubs.get(waiting.call.stream)
+        hub = self._hubs.get(waiting.call.hub_key)
         kept = None if hub is None else hub.entry_at(waiting.offset)
         if kept is not None:
             waiting.replay(kept, up_to_date=False)
@@ -259,17 +260,14 @@ class Hubs:
         stream that is there then is another. So who waits is not told 404 by us: we ask again."""
         for reader in [r for r in self._replays if r.call.stream == stream and r.has_begun]:
             reader.end("deleted")
-        hub = self._hubs.get(stream)
-        if hub is None:
-            return
-        for waiting in hub.end_purged():
-            self.place(waiting)
+        for hub in self._hubs_of(stream):
+            for waiting in hub.end_purged():
+                self.place(waiting)
 
     def trim_stream(self, stream: str, earliest: str) -> None:
         """A snapshot was published. Readers at the tail have nothing to do with it; who replays
         what it replaced finds out with his next chunk."""
-        hub = self._hubs.get(stream)
-        if hub is not None:
+        for hub in self._hubs_of(stream):
             hub.trim(earliest)
 
     def drain(self) -> None:
@@ -311,16 +309,22 @@ class Hubs:
         return Delivery(entry, self._answers, interval=interval)
 
     def forget(self, hub: Hub) -> None:
-        if self._hubs.get(hub.stream) is hub:
-            del self._hubs[hub.stream]
+        if self._hubs.get(hub.key) is hub:
+            del self._hubs[hub.key]
 
     def _hub(self, call: Call) -> Hub:
-        hub = self._hubs.get(call.stream)
+        key = call.hub_key
+        hub = self._hubs.get(key)
         if hub is None:
             self._counter += 1
-            hub = Hub(self, call.stream, call.route.path, self._counter)
-            self._hubs[call.stream] = hub
+            hub = self._hubs[key] = Hub(self, call.stream, call.route.path, self._counter, key)
         return hub
+
+    def _hubs_of(self, stream: str) -> list[Hub]:
+        if self._by_token:
+            return [hub for hub in self._hubs.values() if hub.stream == stream]
+        hub = self._hubs.get(stream)
+        return [] if hub is None else [hub]
 
     def _waiting(self, call: Call, offset: str) -> Waiting:
         return Waiting(call, offset, self._answers, self._cursor, self._waiting_left, self._pass_by)
@@ -338,7 +342,7 @@ class Hubs:
         replay = self._replays.get(reader)
         if replay is not None and replay is not asyncio.current_task():
             replay.cancel()
-        hub = self._hubs.get(reader.call.stream)
+        hub = self._hubs.get(reader.call.hub_key)
         if hub is not None and reader in hub.readers:
             del hub.readers[reader]
             hub.rest_if_idle()
@@ -352,10 +356,10 @@ class Hubs:
 
     def _touch(self, call: Call) -> None:
         if self.streams.needs_touch(call.stream, time.time()):
-            self._spawn(self._renew(call.stream, call.route.path), None, f"touch {call.stream}")
+            self._spawn(self._renew(call), None, f"touch {call.stream}")
 
-    async def _renew(self, stream: str, path: str) -> None:
-        await self._chunks.tail(stream, path, Asker("touch"))
+    async def _renew(self, call: Call) -> None:
+        await self._chunks.tail(call.stream, call.route.path, Asker("touch", call.token))
 
     def _cursor(self, stream: str, incarnation: str, offset: str, asked: str | None) -> int:
         key = b"\0".join((self._cursor_key, stream.encode(), incarnation.encode(), offset.encode()))

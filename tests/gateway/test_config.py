@@ -93,3 +93,9 @@ def test_settings_of_the_origin_are_passed_over(tmp_path: Path) -> None:
     assert load_environ(tmp_path, DS_LIMITS__MAX_STREAMS="0", DS_TLS__CERT_PATH="x") == (
         load_config({}, KEYS, configs_dir=tmp_path / "none")
     )
+
+
+def test_what_the_origin_judges_by_tokens_is_not_public(tmp_path: Path) -> None:
+    both = {"DS_UPSTREAM__FORWARD_TOKEN": "true", "DS_CDN__PUBLIC": "news/*"}
+    with pytest.raises(SettingsError, match=r"cdn\.public: must be empty"):
+        load_environ(tmp_path, **both)
