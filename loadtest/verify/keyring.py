@@ -19,7 +19,7 @@ KEEPER, WRITER, INTRUDER = "keeper", "writer", "intruder"
 READERS = {"a": "reader-a", "b": "reader-b", "*": "reader-all"}
 AREAS = ("a", "b")
 SCOPES = {
-    KEEPER: "read:verify/* write:verify/* create:verify/* delete:verify/*",
+    KEEPER: "read:verify/* write:verify/* create:verify/* delete:verify/* snapshot:verify/*",
     WRITER: "write:verify/*",
     INTRUDER: "read:elsewhere/* write:elsewhere/* read:verify/c/*",
     READERS["a"]: "read:verify/a/*",
