@@ -6,18 +6,20 @@ so every process answers the same and caches in front keep folding requests toge
 
 from hashlib import blake2b
 
+from protocol.errors import ProtocolError
+
 INTERVAL_S = 20
 EPOCH_S = 1_728_432_000  # 2024-10-09T00:00:00Z
 MAX_STEP = 180  # 3600 s of intervals
 
-_MAX_DIGITS = 15
+MAX_DIGITS = 32  # more than any clock has, in whatever unit
 _MAX_KEY_BYTES = 64  # what blake2b takes
 
 
 def next_cursor(now_s: float, client_cursor: str | None, jitter_key: bytes) -> int:
     """The cursor to send: the current interval, or a step past a client that is already there.
 
-    Tokens of more than 15 digits count as absent; a valid one never leads backwards.
+    What is no number counts as absent; a number never leads backwards.
     """
     current = max(0, int((now_s - EPOCH_S) // INTERVAL_S))
     if client_cursor is None:
@@ -28,10 +30,22 @@ def next_cursor(now_s: float, client_cursor: str | None, jitter_key: bytes) -> i
     return client + _step(client, jitter_key)
 
 
+def checked_cursor(token: str | None) -> str | None:
+    """A client's cursor, if it is a number. One that is too long to go on from is refused: taken
+    for absent, it would lead backwards."""
+    if token is None or not _is_number(token):
+        return None
+    if len(token) > MAX_DIGITS:
+        raise ProtocolError(400, "invalid-cursor", f"`cursor` has {MAX_DIGITS} digits at most.")
+    return token
+
+
+def _is_number(token: str) -> bool:
+    return token.isascii() and token.isdigit()
+
+
 def _parse(token: str) -> int:
-    if len(token) <= _MAX_DIGITS and token.isascii() and token.isdigit():
-        return int(token)
-    return -1
+    return int(token) if _is_number(token) and len(token) <= MAX_DIGITS else -1
 
 
 def _step(client: int, jitter_key: bytes) -> int:

@@ -11,6 +11,7 @@ from urllib.parse import unquote_plus
 
 from msgspec import Struct
 
+from protocol.cursors import checked_cursor
 from protocol.errors import ProtocolError
 from protocol.media import media_type
 from protocol.names import (
@@ -160,7 +161,8 @@ def parse_read(query: str) -> Read:
     if live is not None and offset is None:
         raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
     position = None if offset == NOW else parse_offset(START if offset is None else offset)
-    return Read(position, live, values.get("cursor"), _max_bytes(values.get("max_bytes")))
+    cursor = None if live is None else checked_cursor(values.get("cursor"))
+    return Read(position, live, cursor, _max_bytes(values.get("max_bytes")))
 
 
 def known_values(query: str, known: tuple[str, ...]) -> dict[str, str]:
@@ -276,9 +278,9 @@ def _fork(headers: Mapping[str, str]) -> ForkOf | None:
     offset, sub_offset = headers.get("stream-fork-offset"), headers.get("stream-fork-sub-offset")
     sub = 0 if sub_offset is None else _canonical_integer("Stream-Fork-Sub-Offset", sub_offset)
     if source is None:
-        if sub_offset is not None:
+        if offset is not None or sub_offset is not None:
             raise ProtocolError(
-                400, "fork-source-required", "Stream-Fork-Sub-Offset needs Stream-Forked-From."
+                400, "fork-source-required", "Stream-Fork-* headers need Stream-Forked-From."
             )
         return None
     source_name = parse_source(source)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote_plus
 
+from protocol.cursors import checked_cursor
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
 from protocol.offsets import NOW, START, is_offset
@@ -37,7 +38,6 @@ SNAPSHOT = "/snapshot"
 OWN_TOKEN = re.compile(rf"{STREAM_PREFIX}__ds/subscriptions/[^/]+/(?:callback|ack|release)")
 PUBLIC_KEYS = f"{STREAM_PREFIX}__ds/jwks.json"
 
-_CURSOR = re.compile(r"[0-9]{1,15}")
 _MAX_BYTES = re.compile(r"[1-9][0-9]{0,15}")
 _SERVICE_PATH = re.compile(r"(?:/[!\"$-.0-~]+)+")
 _QUERY = re.compile(r"[!\"$-~]*")
@@ -209,9 +209,7 @@ def parse_read(query: str) -> Read:
         raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
     if offset is None or (offset == ZERO and live is None):
         offset = START
-    cursor = values.get("cursor")
-    if cursor is not None and not _CURSOR.fullmatch(cursor):
-        cursor = None  # as good as absent (DS 10.1), and no key of its own
+    cursor = None if live is None else checked_cursor(values.get("cursor"))
     return Read(_checked_offset(offset), live, cursor, _max_bytes(values.get("max_bytes")))
 
 

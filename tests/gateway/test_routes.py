@@ -320,6 +320,7 @@ def test_a_repeated_parameter_is_refused_not_chosen_from(name: str) -> None:
         ("live=long-poll&cursor=1", "offset-required"),
         ("offset=-1&live=yes", "invalid-live"),
         ("offset=-1&live=", "invalid-live"),
+        ("offset=-1&live=sse&cursor=" + "9" * 33, "invalid-cursor"),
         ("max_bytes=0", "invalid-max-bytes"),
         ("max_bytes=", "invalid-max-bytes"),
         ("max_bytes=01", "invalid-max-bytes"),
@@ -333,7 +334,17 @@ def test_what_cannot_be_meant_is_refused(query: str, code: str) -> None:
     assert refusal(query=query) == (400, code)
 
 
-@pytest.mark.parametrize("cursor", ["", "-1", "abc", "1" * 16, "1" * 10_000, "%D9%A1", "1.5"])
+@pytest.mark.parametrize("cursor", ["5", "9" * 16, str(2**53 - 1), "9" * 32])
+def test_a_cursor_is_a_number_of_any_sensible_length(cursor: str) -> None:
+    assert parse_read(f"offset=1&live=sse&cursor={cursor}").cursor == cursor
+
+
+def test_a_catch_up_read_has_no_cursor() -> None:
+    for cursor in ("5", "9" * 33):
+        assert parse_read(f"offset=1&cursor={cursor}") == parse_read("offset=1")
+
+
+@pytest.mark.parametrize("cursor", ["", "-1", "abc", "%D9%A1", "1.5"])
 def test_a_cursor_that_is_none_counts_as_absent(cursor: str) -> None:
     assert parse_read(f"offset=1&live=sse&cursor={cursor}").cursor is None
 

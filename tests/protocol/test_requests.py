@@ -64,7 +64,6 @@ def test_create_without_headers_asks_for_nothing() -> None:
             "fork",
             ForkOf("a/b", 5, 3),
         ),
-        ({"stream-fork-offset": "nonsense"}, "fork", None),
         ({"stream-forked-from": "/ds/buck/s"}, "fork", ForkOf("/ds/buck/s", None, 0)),
         ({"stream-state": "strict"}, "strict_state", True),
         ({"stream-state": " Strict "}, "strict_state", True),
@@ -95,6 +94,8 @@ def test_create_header(headers: dict[str, str], field: str, value: object) -> No
             for text in ("", "text", "a/b/c", "text/plain\r\nX: y", "text/plàin", "a/" + "b" * 300)
         ),
         ({"stream-fork-sub-offset": "0"}, "fork-source-required"),
+        ({"stream-fork-offset": FIVE}, "fork-source-required"),
+        ({"stream-fork-offset": "nonsense"}, "fork-source-required"),
         ({"stream-forked-from": "/other/a"}, "invalid-fork-source"),
         ({"stream-forked-from": "http://h/v1/stream/a"}, "invalid-fork-source"),
         ({"stream-forked-from": "/v1/stream/../a"}, "invalid-path"),
@@ -199,6 +200,7 @@ def test_query(query: str, read: Read) -> None:
         ("max_bytes=" + "9" * 30, "invalid-max-bytes"),
         ("max_bytes=1&max_bytes=1", "repeated-parameter"),
         ("cursor=%FF", "invalid-query"),
+        ("offset=-1&live=sse&cursor=" + "9" * 33, "invalid-cursor"),
     ],
 )
 def test_query_refusal(query: str, code: str) -> None:
