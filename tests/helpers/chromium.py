@@ -203,10 +203,11 @@ class Page:
         """Into whatever has the focus."""
         self.ask("Input.insertText", text=text)
 
-    def click(self, selector: str) -> None:
+    def click(self, selector: str, while_down: str = "") -> None:
         """With the mouse, in the middle of the element: what lies above it gets the click.
 
-        As a person would: once it is there, and stands still.
+        As a person would: once it is there, and stands still. With `while_down` the button is held
+        until this JavaScript is true.
         """
         self.wait_for(f"document.querySelector({json.dumps(selector)}) !== null")
         box = self.evaluate(f"""(async () => {{
@@ -224,15 +225,12 @@ class Page:
                 before = now;
             }}
         }})()""")
-        for kind in ("mousePressed", "mouseReleased"):
-            self.ask(
-                "Input.dispatchMouseEvent",
-                type=kind,
-                x=box[0],
-                y=box[1],
-                button="left",
-                clickCount=1,
-            )
+        self._mouse("mousePressed", *box)
+        self.wait_for(while_down or "true")
+        self._mouse("mouseReleased", *box)
+
+    def _mouse(self, kind: str, x: float, y: float) -> None:
+        self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def point_at(self, x: float, y: float) -> None:
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

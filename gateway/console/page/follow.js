@@ -172,6 +172,7 @@ export class Follower {
   }
 
   async #awaitToken(kind, text, signal) {
+    session.look();
     this.#tell(kind, text);
     await changed(session, signal);
     if (!signal.aborted) this.#tell("connecting");

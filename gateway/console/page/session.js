@@ -57,6 +57,11 @@ class Session extends EventTarget {
     this.#become("", null);
   }
 
+  /** Somebody met the token's end: what shows how it stands shows it now, all in one moment. */
+  look() {
+    this.dispatchEvent(new Event("look"));
+  }
+
   #become(token, claims) {
     this.token = token;
     this.claims = claims;

@@ -145,15 +145,22 @@ const drawBanner = () => {
 /** The chip in the bar counts down; the banner tells when it is over. */
 export const watchToken = () => {
   const chip = byId("token-button");
+  const who = el("span");
+  const left = el("span", { class: "wide" });
+  chip.replaceChildren(who, left); // for good: a click is lost if what it began on is replaced
   const draw = () => {
     const [name, rest, kind] = chipText();
-    if (chip.textContent !== name + rest) chip.replaceChildren(name, el("span", { class: "wide" }, rest));
+    if (chip.textContent !== name + rest) {
+      who.textContent = name;
+      left.textContent = rest;
+    }
     chip.dataset.kind = kind;
     chip.setAttribute("aria-label", `Token: ${name}${rest}`);
     drawBanner();
   };
   chip.addEventListener("click", openTokens);
   session.addEventListener("change", draw);
+  session.addEventListener("look", draw);
   setInterval(draw, 500);
   draw();
 };
