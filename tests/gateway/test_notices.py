@@ -19,8 +19,9 @@ from tests.helpers.redis import RedisServer, running_redis
 from tests.helpers.scripted_origin import until
 
 PURGE = Notice("purge", "a/ß", "deleted")
-TIMEOUT_S = 0.25
-BEAT_S = 0.1
+# Where a limit is to be met it is short; elsewhere a busy machine must not meet it.
+TIMEOUT_S, BEAT_S = 0.25, 0.1
+PATIENT_S = 20.0
 
 
 class Party:
@@ -45,7 +46,7 @@ class Party:
         self.gaps += 1
 
 
-StartParty = Callable[[], Awaitable[Party]]
+StartParty = Callable[..., Awaitable[Party]]
 
 
 @pytest.fixture
@@ -65,8 +66,8 @@ async def gateway(redis: RedisServer) -> AsyncIterator[StartParty]:
     """Start gateways that meet in Redis."""
     parties: list[Party] = []
 
-    async def start() -> Party:
-        carrier = RedisNotices(redis.url, timeout_s=TIMEOUT_S, beat_s=BEAT_S, first_pause_s=0.02)
+    async def start(timeout_s: float = PATIENT_S, beat_s: float = PATIENT_S / 4) -> Party:
+        carrier = RedisNotices(redis.url, timeout_s=timeout_s, beat_s=beat_s, first_pause_s=0.02)
         parties.append(Party(carrier))
         return await parties[-1].start()
 
@@ -80,8 +81,8 @@ async def worker(run_dir: Path) -> AsyncIterator[StartParty]:
     """Start workers that meet in a folder."""
     parties: list[Party] = []
 
-    async def start() -> Party:
-        carrier = LocalNotices(run_dir, len(parties), timeout_s=TIMEOUT_S)
+    async def start(timeout_s: float = PATIENT_S) -> Party:
+        carrier = LocalNotices(run_dir, len(parties), timeout_s=timeout_s)
         parties.append(Party(carrier))
         return await parties[-1].start()
 
@@ -118,12 +119,10 @@ async def test_nobody_else_is_everybody(party: StartParty) -> None:
 async def test_one_that_fails_to_act_does_not_acknowledge(
     party: StartParty, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second, third = [await party() for _ in range(3)]
+    first, second, third = await party(TIMEOUT_S), await party(), await party()
     second.broken = True
-    began = time.monotonic()
     assert not await first.carrier.publish(PURGE)
-    assert time.monotonic() - began < TIMEOUT_S + 1
-    assert third.heard == [PURGE]
+    await until(lambda: third.heard == [PURGE])
     assert first.carrier.counts.unacknowledged == 1
     assert "could not be dealt with" in caplog.text
 
@@ -206,7 +205,7 @@ async def test_a_killed_redis_costs_no_exception_and_little_time(
     began = time.monotonic()
     assert not await first.carrier.publish(PURGE)
     assert not await first.carrier.publish(PURGE)
-    assert time.monotonic() - began < 2 * TIMEOUT_S + 1
+    assert time.monotonic() - began < PATIENT_S
     assert first.carrier.counts.unacknowledged == 2
 
 
@@ -223,7 +222,7 @@ async def test_a_restart_is_a_gap_for_everyone(gateway: StartParty, redis: Redis
 async def test_a_stopped_redis_is_noticed_and_becomes_a_gap(
     gateway: StartParty, redis: RedisServer
 ) -> None:
-    first, second = await gateway(), await gateway()
+    first, second = await gateway(TIMEOUT_S, BEAT_S), await gateway(TIMEOUT_S, BEAT_S)
     redis.pause()
     assert not await first.carrier.publish(PURGE)
     await until(lambda: not first.carrier.connected and not second.carrier.connected)
@@ -233,7 +232,7 @@ async def test_a_stopped_redis_is_noticed_and_becomes_a_gap(
 
 
 async def test_a_quiet_subscription_is_kept(gateway: StartParty, redis: RedisServer) -> None:
-    first, second = await gateway(), await gateway()
+    first, second = await gateway(beat_s=1.0), await gateway(beat_s=1.0)
     pings = "cmdstat_ping"
     redis.command("CONFIG", "RESETSTAT")
     await until(lambda: redis.command("INFO", "commandstats").get(pings, {}).get("calls", 0) > 4)
@@ -245,7 +244,7 @@ async def test_a_notice_that_could_not_be_sent_is_sent_later(
     gateway: StartParty, redis: RedisServer
 ) -> None:
     """Only the sender's way to Redis is broken, so the others see no gap."""
-    first, second = await gateway(), await gateway()
+    first, second = await gateway(TIMEOUT_S), await gateway()
     redis.command("ACL", "SETUSER", "default", "-publish")
     assert not await first.carrier.publish(PURGE)
     assert not await first.carrier.publish(PURGE)
@@ -258,7 +257,7 @@ async def test_too_many_unsent_notices_become_a_gap_of_the_others(
     gateway: StartParty, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "MAX_OWED", 2)
-    first, second = await gateway(), await gateway()
+    first, second = await gateway(TIMEOUT_S), await gateway()
     redis.command("ACL", "SETUSER", "default", "-publish")
     for n in range(3):
         await first.carrier.publish(Notice("purge", f"s{n}", "changed"))
@@ -281,7 +280,7 @@ async def test_a_start_without_redis_ends_and_its_first_subscription_is_a_gap(
 ) -> None:
     monkeypatch.setattr(notices, "START_TIMEOUT_S", 0.05)
     redis.kill()
-    late = await gateway()
+    late = await gateway(TIMEOUT_S, BEAT_S)
     assert not late.carrier.connected and not await late.carrier.publish(PURGE)
     redis.start()
     await until(lambda: late.gaps == 1)
@@ -290,15 +289,15 @@ async def test_a_start_without_redis_ends_and_its_first_subscription_is_a_gap(
 async def test_a_subscriber_that_never_acknowledges_costs_the_time_limit(
     gateway: StartParty, redis: RedisServer
 ) -> None:
-    first, second = await gateway(), await gateway()
+    first, second = await gateway(TIMEOUT_S), await gateway()
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.connect(redis.url.removeprefix("unix://"))
         deaf.sendall(b"SUBSCRIBE weir:notices\r\n")
         await until(lambda: b":1\r\n" in deaf.recv(1000, socket.MSG_PEEK))
         began = time.monotonic()
         assert not await first.carrier.publish(PURGE)
-        assert TIMEOUT_S - 0.01 < time.monotonic() - began < TIMEOUT_S + 1
-    assert second.heard == [PURGE]
+        assert TIMEOUT_S - 0.01 < time.monotonic() - began < PATIENT_S
+    await until(lambda: second.heard == [PURGE])
 
 
 async def test_a_crowd_of_notices_is_acknowledged(
@@ -351,18 +350,18 @@ async def test_a_new_worker_takes_the_place_of_a_dead_one(
 async def test_a_worker_that_does_not_answer_costs_the_time_limit(
     worker: StartParty, run_dir: Path
 ) -> None:
-    first, second = await worker(), await worker()
+    first, second = await worker(TIMEOUT_S), await worker()
     with leave_socket(run_dir / "worker-7.sock"):
         began = time.monotonic()
         assert not await first.carrier.publish(PURGE)
-        assert TIMEOUT_S - 0.01 < time.monotonic() - began < TIMEOUT_S + 1
-    assert second.heard == [PURGE]
+        assert TIMEOUT_S - 0.01 < time.monotonic() - began < PATIENT_S
+    await until(lambda: second.heard == [PURGE])
 
 
 async def test_a_full_queue_gets_its_messages_when_there_is_room(
     worker: StartParty, run_dir: Path
 ) -> None:
-    first = await worker()
+    first = await worker(TIMEOUT_S)
     sent = [Notice("purge", f"s{n}", "changed") for n in range(100)]
     with leave_socket(run_dir / "worker-7.sock") as stuck:
         answers = await asyncio.gather(*(first.carrier.publish(notice) for notice in sent))
@@ -375,7 +374,7 @@ async def test_an_endless_backlog_becomes_a_gap(
     worker: StartParty, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "MAX_OWED", 5)
-    first = await worker()
+    first = await worker(TIMEOUT_S)
     with leave_socket(run_dir / "worker-7.sock") as stuck:
         capacity = queue_length(run_dir)
         work = (first.carrier.publish(PURGE) for _ in range(capacity + 6))
