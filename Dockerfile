@@ -11,7 +11,7 @@ ENV PATH=/opt/weir/bin:$PATH \
 RUN groupadd --gid 10001 weir \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin weir \
     && install -d -o weir -g weir -m 0750 \
-        /etc/weir /var/lib/weir /var/lib/weir-key /var/lib/weir-report /var/log/weir
+        /etc/weir /var/lib/weir /var/lib/weir-key /var/lib/weir-report /var/log/weir /var/spool/weir
 
 # ---- what is installed: locked, by hash, from wheels only -----------------------------------------
 

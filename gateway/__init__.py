@@ -6,6 +6,7 @@ door       every request: limits, path, token, scope, rate; then one of the next
 chunks     catch-up reads, snapshots, bootstraps: first level, second level, origin
 hubs       live reads: each reader to its stream's hub, which has one upstream tail
 passes     writes, buckets and whatever else goes to the origin as it is
+spool      what slow clients have yet to read of large answers, on disk
 answers    the way out: responses as bytes, log lines, counters
 handlers   requests that aiohttp had to parse, to the same door
 calls      one request on its way

@@ -69,7 +69,9 @@ class Answers:
         self.finish(call, reply.status, len(body), error=error)
 
     def begin(self, call: Call, reply: Reply) -> bytes:
-        """The head of a response whose body follows piece by piece."""
+        """The head of a response whose body follows piece by piece; it may be known already."""
+        if reply.body:
+            return self._encode(call, reply.status, reply.headers, len(reply.body))
         framing: Headers = (("Transfer-Encoding", "chunked"),) if call.knows_chunks else ()
         return self._encode(call, reply.status, reply.headers + framing, None)
 

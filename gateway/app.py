@@ -28,6 +28,7 @@ from gateway.metrics import Metrics
 from gateway.notices import LocalNotices, Notice, Notices, RedisNotices, SilentNotices
 from gateway.passes import Passes
 from gateway.shared import Revoked, SharedStore
+from gateway.spool import Spools
 from gateway.store import Store
 from gateway.streams import Streams
 from gateway.tokens import Tokens
@@ -83,6 +84,8 @@ class Gateway:
         self.upstream = Upstream(config)
         await self.upstream.start()
         opened.push_async_callback(self.upstream.close)
+        self._spools = _open_spools(config)
+        opened.callback(self._spools.close)
         self._shared = _open_shared(config)
         if self._shared is not None:
             opened.push_async_callback(self._shared.close)
@@ -132,6 +135,7 @@ class Gateway:
             self._notices,
             self._hook,
             answers,
+            self._spools,
         )
         self.chunks.replaced = self._forget
         self.chunks.trimmed = self._trim
@@ -268,6 +272,7 @@ class Gateway:
         metrics.counter(
             "collapsed_readers", "Reads that shared a fetch.", lambda: flights.collapsed
         )
+        metrics.gauge("spool_bytes", "Room for what is yet to be read.", lambda: self._spools.bytes)
         metrics.counter("access_log_dropped", "Log lines dropped.", lambda: self._log.dropped)
         metrics.counter("access_log_lines", "Log lines written.", lambda: self._log.written)
         metrics.counter("upstream_retries", "Requests sent again.", lambda: upstream.retries)
@@ -330,6 +335,15 @@ def _open_log(serving: ServingConfig, name: str, worker: int) -> AccessLog:
         return open_access_log(serving.access_log, name, worker)
     except (OSError, ValueError) as error:
         raise SettingsError("gateway.access_log", str(error)) from error
+
+
+def _open_spools(config: GatewayConfig) -> Spools:
+    spools = Spools(config)
+    try:
+        spools.try_folder()
+    except OSError as error:
+        raise SettingsError("gateway.spool_dir", str(error)) from error
+    return spools
 
 
 def _open_shared(config: GatewayConfig) -> SharedStore | None:

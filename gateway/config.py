@@ -13,6 +13,7 @@ from wire.settings import check, check_at_least, check_choice, check_positive, c
 
 KIB = 1024
 MIB = 1024 * KIB
+GIB = 1024 * MIB
 
 AUTH_MODES = ("jwt", "off")
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
@@ -53,6 +54,9 @@ class ServingConfig:
     max_bodies_bytes_per_subject: int = 64 * MIB
     max_header_bytes: int = 16 * KIB
     max_path_bytes: int = KIB
+    max_spool_bytes: int = 4 * GIB  # of large answers that clients have yet to read
+    max_spool_bytes_per_subject: int = 1 * GIB
+    spool_dir: str = ""  # where these wait; empty = the system's folder for temporary files
     max_connections: int = 50_000
     max_live_readers: int = 20_000
     max_live_readers_per_subject: int = 20_000
@@ -216,6 +220,10 @@ class GatewayConfig:
         check(redis or not self.auth.revocation, "auth.revocation", "needs cache.redis_url")
         ok = not self.upstream.forward_token or not self.cdn.public
         check(ok, "cdn.public", "must be empty with upstream.forward_token: the origin decides")
+
+    def per_subject(self, limit: int, total: int) -> int:
+        """A limit of one subject. Without tokens everybody is the same one, and may have all."""
+        return total if self.auth.mode == "off" else min(limit, total)
 
 
 load_config = partial(settings.load_layers, GatewayConfig, FOREIGN_SECTIONS)

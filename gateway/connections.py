@@ -26,7 +26,8 @@ KNOWN_S = 10.0  # how long an address is good
 MAX_LINE_BYTES = 8 * 1024
 MAX_FIELD_BYTES = 8 * 1024
 MAX_FIELDS = 100
-READ_BYTES = 256 * 1024
+READ_BYTES = 256 * 1024  # twice as much may wait for whoever reads an answer ...
+PIECEWISE_BYTES = 64 * 1024  # ... that is read as a whole, or piece by piece
 PIECE_BYTES = 256 * 1024  # of a body that is sent
 
 _ANSWERED = select.POLLIN | select.POLLHUP | select.POLLERR
@@ -76,13 +77,15 @@ class Connection:
         self._upload: asyncio.Task[None] | None = None
         self.rested_at = 0.0
 
-    async def ask(self, head: bytes, body: bytes, *, is_head: bool) -> Answer:
+    async def ask(
+        self, head: bytes, body: bytes, *, is_head: bool, read_bytes: int = READ_BYTES
+    ) -> Answer:
         protocol = self._protocol
         protocol.set_response_params(
             skip_payload=is_head,
             read_until_eof=True,
             auto_decompress=False,
-            read_bufsize=READ_BYTES,
+            read_bufsize=read_bytes,
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_FIELD_BYTES,
             max_headers=MAX_FIELDS,

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, cast
@@ -16,7 +17,7 @@ from typing import Any, cast
 from gateway.answers import JOIN_BYTES, Answers, CallerLog
 from gateway.bodies import Admission
 from gateway.calls import Call
-from gateway.chunks import Chunks
+from gateway.chunks import Chunks, Got
 from gateway.config import GatewayConfig
 from gateway.console.service import Console
 from gateway.encodings import choose, compress, compressible
@@ -448,9 +449,10 @@ class Door:
         self._spawn(call, self._read(call))
 
     async def _read(self, call: Call) -> None:
-        try:
+        got: Got | None = None
+        with suppress(TooLarge):
             got = await self._chunks.get(call.stream, call.route.path, call.route.part, call.asker)
-        except TooLarge:
+        if got is None:
             await self._passes.stream(call)
             return
         call.note(got)

@@ -6,7 +6,8 @@ whatever it makes obsolete is purged, here and at all other gateways, before the
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 
 from gateway.answers import CLIENT_LEFT, Answers
@@ -25,13 +26,23 @@ from gateway.rules.forwarding import (
 )
 from gateway.rules.routes import Route, long_poll_target
 from gateway.shared import SharedStore
+from gateway.spool import Outlet, Overflow, Spools
 from gateway.streams import Streams
-from gateway.upstream import TooLarge, Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from gateway.upstream import (
+    TooLarge,
+    Upstream,
+    UpstreamError,
+    UpstreamRequest,
+    UpstreamResponse,
+    UpstreamStream,
+)
 from protocol.offsets import START
 from protocol.replies import Headers, Reply
 from wire.encoding import LAST_CHUNK, frame_chunk
 from wire.http import base_url
 
+LARGE_BYTES = 256 * 1024  # of a body that is not left in memory for a slow reader
+LOOK_BYTES = 2 * 1024 * 1024  # a chunk and more; what is larger does not even pass through memory
 _WHEN_DONE = {"create": 201, "delete": 204, "publish": 204, "withdraw": 204}
 _OF_STREAM = ("head", "now", "catch-up")  # looks whose 404 is the stream's
 _OF_OTHERS = ("bucket", "list", "other")  # whose answers tell of no stream
@@ -49,7 +60,9 @@ class Passes:
         notices: Notices,
         hook: PurgeHook,
         answers: Answers,
+        spools: Spools,
     ) -> None:
+        self._look_bytes = min(LOOK_BYTES, config.cache.max_object_bytes)
         self._http = config.http
         self._cdn = config.cdn
         self._scheme = "https" if config.gateway.tls_cert_path else "http"
@@ -61,6 +74,7 @@ class Passes:
         self._notices = notices
         self._hook = hook
         self._answers = answers
+        self._spools = spools
 
     # -- writes --------------------------------------------------------------------------------
 
@@ -138,16 +152,37 @@ class Passes:
         call.cache_status = PASS_STATUS
         if call.route.mode in ("now", "catch-up"):
             self._streams.get(call.stream).touched_at = time.time()
+        found = await self._ask(call)
+        if found is None:
+            await self.stream(call)
+            return
+        reply, error = found
+        del found
+        if call.head.method != "GET" or len(reply.body) <= LARGE_BYTES:
+            self._answers.send_reply(call, reply, error=error)
+            return
+        with self._spools.open(call.principal.subject) as spool:
+            spool.reserve(len(reply.body))
+            outlet, status = Outlet(call.exchange, spool, bytes), reply.status
+            call.exchange.write(self._answers.begin(call, reply))
+            with self._honest_end(call, status, outlet):
+                await outlet.take(reply.body)
+                del reply  # nobody else has these bytes: they do not stay in memory
+                await outlet.empty()
+        self._end(call, status, outlet, error=error)
+
+    async def _ask(self, call: Call) -> tuple[Reply, str] | None:
+        """None if it is too large. The exception, which has hold of the bytes that came, ends here:
+        who streams for an hour must not do so while it is handled."""
         departure = next(self._streams.stamps)
         try:
             response = await self._fetch(call, call.route.target)
         except TooLarge:
             if call.head.method != "GET":  # a subscription's: it is not sent twice
                 raise
-            await self.stream(call)
-            return
+            return None
         await self._learn(call.route, response, departure)
-        self._answers.send_reply(call, self._reply(call, response), error=_error_of(response))
+        return self._reply(call, response), _error_of(response)
 
     async def _learn(self, route: Route, response: UpstreamResponse, departure: int) -> None:
         """What a look tells about the stream."""
@@ -184,51 +219,70 @@ class Passes:
         return True
 
     async def stream(self, call: Call, live_offset: str = "") -> None:
-        """A body that is too large to be kept, piece by piece as the client takes it."""
+        """A body that is too large to be kept: taken in at the origin's pace, given out at the
+        client's."""
         route, target, live = call.route, call.route.target, live_offset != ""
         if live:
             target = long_poll_target(route.path, live_offset, call.read.max_bytes)
         call.verdict, call.cache_status = "pass", PASS_STATUS
         of_stream = live or route.mode == "catch-up"
         request = UpstreamRequest("GET", target, self._headers(call), of_stream=of_stream)
-        exchange, sent = call.exchange, 0
         departure = next(self._streams.stamps)
-        async with self._upstream.open(request, live=live) as answer:
-            call.upstream_requests += 1
-            await self._learn_incarnation(route, answer.headers, departure)
-            headers = self._downstream(call, answer.status, answer.headers)
-            begins = answer.headers.get("stream-snapshot-offset", START)
-            if route.mode == "bootstrap" and begins != START:  # and is smaller from now on
-                self._chunks.learn_earliest(route.stream, begins)
-            if answer.status in (204, 304):  # nothing new after all
-                self._answers.send_reply(call, Reply(answer.status, headers))
-                return
-            exchange.write(self._answers.begin(call, Reply(answer.status, headers)))
-            try:
-                async for piece in answer.pieces:
-                    exchange.write(frame_chunk(piece) if call.knows_chunks else piece)
-                    sent += len(piece)
-                    await exchange.drain()
-            except BaseException as error:
-                exchange.abort()  # a clean end would make it look complete
-                self._answers.finish(call, answer.status, sent, error="cut-short")
-                if isinstance(error, (UpstreamError, ConnectionError)):
+        with self._spools.open(call.principal.subject) as spool:
+            outlet = Outlet(call.exchange, spool, frame_chunk if call.knows_chunks else bytes)
+            async with self._upstream.open(request, live=live) as answer:
+                call.upstream_requests += 1
+                await self._learn_incarnation(route, answer.headers, departure)
+                reply = self._begun(call, answer)
+                if answer.status in (204, 304):  # nothing new after all
+                    self._answers.send_reply(call, reply)
                     return
+                spool.reserve(answer.length)
+                call.exchange.write(self._answers.begin(call, reply))
+                with self._honest_end(call, answer.status, outlet):
+                    async for piece in answer.pieces:
+                        await outlet.take(piece)
+            if not call.done:
+                with self._honest_end(call, answer.status, outlet):
+                    await outlet.empty()
+        self._end(call, answer.status, outlet, LAST_CHUNK if call.knows_chunks else b"")
+
+    def _begun(self, call: Call, answer: UpstreamStream) -> Reply:
+        begins = answer.headers.get("stream-snapshot-offset", START)
+        if call.route.mode == "bootstrap" and begins != START:  # and is smaller from now on
+            self._chunks.learn_earliest(call.stream, begins)
+        return Reply(answer.status, self._downstream(call, answer.status, answer.headers))
+
+    def _end(
+        self, call: Call, status: int, outlet: Outlet, last: bytes = b"", *, error: str = ""
+    ) -> None:
+        if not call.done:  # else it was cut
+            call.exchange.finish(last)
+            self._answers.finish(call, status, outlet.sent, error=error)
+
+    @contextmanager
+    def _honest_end(self, call: Call, status: int, outlet: Outlet) -> Iterator[None]:
+        """What cannot be completed is cut: a clean end would make it look complete."""
+        try:
+            yield
+        except BaseException as error:
+            call.exchange.abort()
+            self._answers.finish(call, status, outlet.sent, error="cut-short")
+            if not isinstance(error, (UpstreamError, ConnectionError, Overflow)):
                 raise
-        exchange.finish(LAST_CHUNK if call.knows_chunks else b"")
-        self._answers.finish(call, answer.status, sent)
 
     # -- pieces --------------------------------------------------------------------------------
 
     async def _fetch(self, call: Call, target: str) -> UpstreamResponse:
         body = call.body if call.head.method in ("PUT", "POST") else b""
         of_stream = call.route.mode in ("now", "catch-up")
+        most = self._look_bytes if call.head.method == "GET" else None
         request = UpstreamRequest(
             call.head.method, target, self._headers(call), body, of_stream=of_stream
         )
         started = time.monotonic()
         try:
-            response = await self._upstream.fetch(request)
+            response = await self._upstream.fetch(request, max_bytes=most)
         finally:
             call.upstream_s += time.monotonic() - started
             call.upstream_requests += 1

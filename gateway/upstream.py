@@ -36,6 +36,8 @@ from yarl import URL
 from gateway.breaker import Attempt, Breaker, Shut, State
 from gateway.config import GatewayConfig
 from gateway.connections import (
+    PIECEWISE_BYTES,
+    READ_BYTES,
     Answer,
     Connection,
     Connections,
@@ -98,11 +100,12 @@ class UpstreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStream:
-    """A response whose body has yet to come."""
+    """A response whose body has yet to come; `length` is None where the origin does not say."""
 
     status: int
     headers: dict[str, str]
     pieces: AsyncIterator[bytes]
+    length: int | None = None
     attempts: int = 1
 
 
@@ -205,15 +208,18 @@ class Upstream:
         live: bool = False,
         on_departure: Callable[[], None] | None = None,
     ) -> AsyncIterator[UpstreamStream]:
-        """The head, and the body in pieces as they come; ends the connection if left early."""
+        """The head, and the body in pieces as they come; ends the connection if left early. While
+        it is open it takes up a connection: nobody may wait for a client in there."""
         idle_s = self._config.live_timeout_secs if live else self._config.idle_timeout_secs
-        flight = _Flight(self, request, live, on_departure)
+        flight = _Flight(self, request, live, on_departure, PIECEWISE_BYTES)
         pool = await self._take_slot(live)
         try:
             begun = await self._begin(flight, pool.connections)
             try:
                 pieces = self._pieces(begun, idle_s)
-                yield UpstreamStream(begun.status, begun.headers, pieces, flight.attempts)
+                yield UpstreamStream(
+                    begun.status, begun.headers, pieces, begun.length, flight.attempts
+                )
             finally:
                 pool.connections.give_back(begun.connection)
         finally:
@@ -281,7 +287,8 @@ class Upstream:
         try:
             async with asyncio.timeout(flight.depart()):
                 is_head = request.method == "HEAD"
-                answer = await connection.ask(head, request.body, is_head=is_head)
+                size = flight.read_bytes
+                answer = await connection.ask(head, request.body, is_head=is_head, read_bytes=size)
             return _check_head(request, connection, answer, self._path)
         except BaseException:
             connection.close()
@@ -370,8 +377,10 @@ class _Flight:
         request: UpstreamRequest,
         live: bool,
         on_departure: Callable[[], None] | None,
+        read_bytes: int = READ_BYTES,
     ) -> None:
         self._upstream = upstream
+        self.read_bytes = read_bytes
         self.request = request
         self.live = live
         self._on_departure = on_departure

@@ -47,11 +47,16 @@ class Felt:
     @property
     def failed(self) -> dict[int, int]:
         """How many got something else than what they asked for, by status."""
-        return {status: n for status, n in self.statuses.items() if not 200 <= status < 300}
+        return {status: n for status, n in self.statuses.items() if not _is_good(status)}
+
+
+def _is_good(status: int) -> bool:
+    return 200 <= status < 300
 
 
 class Neighbour:
-    """Sends its requests one after the other, in turn, over one connection that it keeps."""
+    """Sends its requests one after the other, in turn, over one connection that it keeps, until
+    one of them fails."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -121,7 +126,13 @@ def _serve(port: int) -> None:
     requests = [text.encode("latin-1") for text in json.loads(orders.readline())]
     asker = _Asker(port)
     while line := orders.readline():
-        told = [asker.ask(requests[n % len(requests)]) for n in _numbers(int(line), orders)]
+        count, told = int(line), list[tuple[int, float]]()
+        for number in _numbers(count, orders):
+            told.append(asker.ask(requests[number % len(requests)]))
+            if not _is_good(told[-1][0]):  # the rest would wait as long
+                break
+        if count == 0:
+            orders.readline()
         print(json.dumps(told), flush=True)
 
 
@@ -131,8 +142,6 @@ def _numbers(count: int, orders: IO[bytes]) -> Iterator[int]:
     while number < count or (count == 0 and (number == 0 or not _has_line(orders))):
         yield number
         number += 1
-    if count == 0:
-        orders.readline()
 
 
 def _has_line(orders: IO[bytes]) -> bool:

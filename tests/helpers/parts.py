@@ -31,6 +31,7 @@ from gateway.metrics import Metrics
 from gateway.notices import SilentNotices
 from gateway.passes import Passes
 from gateway.shared import SharedStore
+from gateway.spool import Spools
 from gateway.store import Store
 from gateway.streams import Streams
 from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
@@ -302,7 +303,15 @@ def make_parts(
     answers = Answers(config, log, metrics, name="test", worker=0, **timed)
     hubs = Hubs(config, upstream, chunks, streams, answers, lambda _: False)
     passes = Passes(
-        config, upstream, chunks, streams, shared, SilentNotices(), PurgeHook(config.cdn), answers
+        config,
+        upstream,
+        chunks,
+        streams,
+        shared,
+        SilentNotices(),
+        PurgeHook(config.cdn),
+        answers,
+        Spools(config),
     )
 
     def forget(stream: str) -> None:
