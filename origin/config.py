@@ -60,6 +60,7 @@ class LimitsConfig:
     max_path_bytes: int = KIB
     max_streams: int = 5_000_000
     max_producers_per_stream: int = 10_000
+    producer_idle_secs: float = 604_800.0
     max_connections: int = 50_000
     max_live_readers: int = 20_000
     max_live_readers_per_stream: int = 10_000
@@ -71,7 +72,8 @@ class LimitsConfig:
         counts = (key for key in self.__slots__ if key.startswith("max_"))
         check_positive(self, *counts)
         check_at_least(self, KIB, "max_header_bytes")
-        check_positive(self, "header_timeout_secs", "body_timeout_secs", "idle_timeout_secs")
+        secs = (key for key in self.__slots__ if key.endswith("_secs"))
+        check_positive(self, *secs)
 
 
 @dataclass(frozen=True, slots=True)

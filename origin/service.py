@@ -8,6 +8,7 @@ client that leaves changes nothing about what was accepted.
 import asyncio
 import heapq
 import logging
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from protocol.errors import ProtocolError
 from protocol.etags import permits
 from protocol.media import media_type
 from protocol.paths import bucket_of
+from protocol.producers import Known
 from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import Append, Create, ForkOf
 from protocol.stream import (
@@ -50,6 +52,7 @@ from protocol.stream import (
     apply,
     begin,
     deadline_ms,
+    forget_idle,
     judge_append,
     judge_create,
     judge_first,
@@ -94,6 +97,7 @@ class Service:
         self._storage = storage
         self._chunks = chunks
         self._limits = limits
+        self._producer_idle_ms = int(limits.producer_idle_secs * 1000)
         self._max_total_bytes = max_total_bytes
         self._clock_ms = clock_ms
         self._new_id = new_id
@@ -229,7 +233,7 @@ class Service:
             self._check_storage()
             alive = self._is_alive(stream, now)  # if not, its end is staged or it is held by forks
             if (alive or stream.state.gone) and not stream.removing:
-                return await self._created_before(stream, request)
+                return await self._created_before(stream, request, now)
             await self._settled()
             if self._names.get(name) is stream:  # it could not be removed: the disk is full
                 raise StorageFull("an expired stream waits for its removal")
@@ -246,10 +250,12 @@ class Service:
         bucket = self.find_writable(bucket_name)
         return bucket_name != "" and (bucket is None or not bucket.visible)
 
-    async def _created_before(self, stream: Stream, request: Create) -> Reply:
+    async def _created_before(self, stream: Stream, request: Create, now_ms: int) -> Reply:
         if stream.state.gone:
             reply = replies.problem(409, "held-by-forks", "Forks still hold the old stream.")
         else:
+            if request.first is not None:
+                self._forget_idle(stream.state, request.first, now_ms)
             judgement = judge_create(stream.state, request)
             reply = replies.created_before(judgement, stream.state, request)
         if stream.inflight:
@@ -445,6 +451,7 @@ class Service:
             reply = replies.gone() if state.gone and not stream.removing else replies.not_found()
             self._when_settled(stream, reply, send)
             return
+        self._forget_idle(state, request, now)
         judgement = judge_append(state, request, bool(body))
         if judgement is not Judgement.ACCEPT:
             self._count_refusal(judgement)
@@ -455,7 +462,7 @@ class Service:
             check_data(data)
         self.check_room(state.stored_bytes, len(data))
         if request.producer is not None and state.producers is not None:
-            self._check_producers(state.producers, request.producer.id)
+            self._check_producers(state.producers, request.producer.id, now)
         if not self._storage.admits(len(data) + RECORD_OVERHEAD_BYTES):
             self._append_later(name, request, body, send)
             return
@@ -524,9 +531,20 @@ class Service:
         if self.totals.stored_bytes + data_bytes > self._max_total_bytes:
             raise ProtocolError(413, "server-full", "The server's size limit is reached.")
 
-    def _check_producers(self, known: dict[str, tuple[int, int]], producer_id: str) -> None:
-        if producer_id not in known and len(known) >= self._limits.max_producers_per_stream:
-            raise ProtocolError(429, "too-many-producers", "The stream knows too many producers.")
+    def _forget_idle(self, state: StreamState, request: Append, now_ms: int) -> None:
+        """But not who closed the stream: that request is a duplicate for good."""
+        if request.producer is not None and state.producers and not state.closed:
+            forget_idle(state, request.producer.id, now_ms - self._producer_idle_ms)
+
+    def _check_producers(self, known: dict[str, Known], producer_id: str, now_ms: int) -> None:
+        """The first one who is forgotten makes room."""
+        if producer_id in known or len(known) < self._limits.max_producers_per_stream:
+            return
+        left_ms = next(iter(known.values())).at_ms + self._producer_idle_ms - now_ms
+        retry_after = ("Retry-After", str(max(1, math.ceil(left_ms / 1000))))
+        raise ProtocolError(
+            429, "too-many-producers", "The stream knows too many producers.", (retry_after,)
+        )
 
     # -- delete --------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ The table of DS 5.2.1 and nothing else; storing the new state is `stream.apply`'
 """
 
 from enum import Enum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -14,6 +15,17 @@ class Verdict(Enum):
     STALE_EPOCH = "stale epoch"
     BAD_EPOCH_START = "a new epoch starts at sequence 0"
     GAP = "sequence gap"
+
+
+UNDATED = -1
+
+
+class Known(NamedTuple):
+    """What a stream remembers of a producer; when it was last heard of came later than the rest."""
+
+    epoch: int
+    last: int
+    at_ms: int = UNDATED
 
 
 class Producer(Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from protocol.etags import matches, permits, stream_etag
 from protocol.media import media_type
 from protocol.names import JSON_TYPE
-from protocol.producers import Producer, Verdict, judge_producer
+from protocol.producers import UNDATED, Known, Producer, Verdict, judge_producer
 from protocol.requests import Append, Create
 
 
@@ -52,7 +52,7 @@ class StreamState(Struct, array_like=True):
     closed: bool = False
     closed_by: tuple[str, int, int] | None = None
     last_seq: str | None = None
-    producers: dict[str, tuple[int, int]] | None = None
+    producers: dict[str, Known] | None = None  # the longest unheard of comes first
     renewed_at_ms: int = 0
     gone: bool = False  # deleted or expired, kept only because forks read it
     written_at_ms: int = 0
@@ -172,7 +172,8 @@ def apply(state: StreamState, record: Record) -> None:
             producer_id, epoch, seq = record.producer
             if state.producers is None:
                 state.producers = {}
-            state.producers[producer_id] = (epoch, seq)
+            state.producers.pop(producer_id, None)
+            state.producers[producer_id] = Known(epoch, seq, record.at_ms)
         if record.seq is not None:
             state.last_seq = record.seq
         if record.close:
@@ -188,6 +189,27 @@ def apply(state: StreamState, record: Record) -> None:
         state.gone = True
     elif type(record) is Removed:
         state.gone = True
+
+
+def forget_idle(state: StreamState, producer_id: str, since_ms: int) -> None:
+    """Producers that were not heard of since then are as good as new (DS 5.2.1). What is forgotten
+    follows from stored times alone, so no record of it is needed: a replay comes to the same."""
+    producers = state.producers
+    while producers:
+        oldest = next(iter(producers))
+        if producers[oldest].at_ms >= since_ms:
+            break
+        del producers[oldest]
+    if producers and producer_id in producers and producers[producer_id].at_ms < since_ms:
+        del producers[producer_id]  # behind others, because the clock went back
+
+
+def date_producers(state: StreamState) -> None:
+    """Those of a state that was written before they had a time: not older than the last write."""
+    producers = state.producers or {}
+    for producer_id, known in producers.items():
+        if known.at_ms == UNDATED:
+            producers[producer_id] = known._replace(at_ms=state.written_at_ms)
 
 
 def deadline_ms(state: StreamState) -> int | None:
@@ -224,7 +246,8 @@ _OF_PRODUCER = {
 
 
 def known_producer(state: StreamState, producer: Producer) -> tuple[int, int] | None:
-    return None if state.producers is None else state.producers.get(producer.id)
+    known = None if state.producers is None else state.producers.get(producer.id)
+    return None if known is None else known[:2]
 
 
 def judge_append(state: StreamState, request: Append, has_body: bool) -> Judgement:

@@ -14,7 +14,7 @@ import msgspec
 from crc32c import crc32c
 from msgspec import Struct
 
-from protocol.stream import Appended, Record, StreamState
+from protocol.stream import Appended, Record, StreamState, date_producers
 
 JOURNAL_MAGIC = b"WEIRJNL1"
 JOURNAL_HEADER = struct.Struct("<8sIIQQI")  # magic, flags, salt, file number, size, crc
@@ -273,7 +273,10 @@ def encode_state(state: StreamState) -> bytes:
 
 
 def decode_state(data: bytes | msgspec.Raw) -> StreamState:
-    return _state_decoder.decode(data)
+    state = _state_decoder.decode(data)
+    if state.producers:
+        date_producers(state)
+    return state
 
 
 def encode_frame(frame: Frame) -> bytes:

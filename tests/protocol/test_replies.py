@@ -4,7 +4,7 @@ import pytest
 
 from protocol import replies
 from protocol.errors import ProtocolError
-from protocol.producers import Producer
+from protocol.producers import Known, Producer
 from protocol.replies import IMMUTABLE, REVALIDATE, Reply
 from protocol.requests import Append
 from protocol.stream import Judgement, Snapshot, StreamState
@@ -73,7 +73,7 @@ def test_success(request_: Append, has_body: bool, status: int, extra: dict[str,
 
 
 P = Producer("p", 1, 7)
-KNOWN = {"producers": {"p": (2, 5)}}
+KNOWN = {"producers": {"p": Known(2, 5)}}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from protocol.producers import Producer
+from protocol.producers import Known, Producer
 from protocol.requests import Append, Create, ForkOf
 from protocol.stream import (
     Appended,
@@ -21,6 +21,7 @@ from protocol.stream import (
     apply,
     begin,
     deadline_ms,
+    forget_idle,
     judge_append,
     same_configuration,
 )
@@ -38,7 +39,7 @@ def stream(**changes: object) -> StreamState:
 
 # -- judging: each row breaks every later rule too, so the first rule in order must win ----------
 
-WORST = {"closed": True, "producers": {"p": (5, 9)}, "last_seq": "z"}
+WORST = {"closed": True, "producers": {"p": Known(5, 9)}, "last_seq": "z"}
 WORSE = WORST | {"closed": False}
 BAD = Append("image/png", P, "a", True)
 
@@ -56,7 +57,7 @@ BAD = Append("image/png", P, "a", True)
             id="then-the-producer",
         ),
         pytest.param(
-            {"producers": {"p": (1, 3)}, "last_seq": "z"},
+            {"producers": {"p": Known(1, 3)}, "last_seq": "z"},
             replace(BAD, media_type="text/plain"),
             True,
             Judgement.DUPLICATE,
@@ -82,7 +83,7 @@ BAD = Append("image/png", P, "a", True)
             id="the-seq-comes-before-the-condition",
         ),
         pytest.param(
-            {"producers": {"p": (1, 3)}},
+            {"producers": {"p": Known(1, 3)}},
             Append("text/plain", P, None, False, if_match='"other"'),
             True,
             Judgement.DUPLICATE,
@@ -113,7 +114,7 @@ def test_order_of_judgement(
     assert judge_append(stream(**state), request_, has_body) is judgement
 
 
-CLOSED_BY_P = {"closed": True, "closed_by": ("p", 1, 3), "producers": {"p": (1, 3)}}
+CLOSED_BY_P = {"closed": True, "closed_by": ("p", 1, 3), "producers": {"p": Known(1, 3)}}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,25 @@ def test_one_record_carries_everything_of_an_append() -> None:
     state = stream()
     apply(state, Appended(1, 0, b"abc", 200, ("p", 1, 0), "s1", True))
     assert (state.tail, state.closed, state.closed_by) == (3, True, ("p", 1, 0))
-    assert (state.producers, state.last_seq, state.renewed_at_ms) == ({"p": (1, 0)}, "s1", 200)
+    assert (state.producers, state.last_seq, state.renewed_at_ms) == ({"p": (1, 0, 200)}, "s1", 200)
+
+
+def test_producers_are_forgotten_in_the_order_in_which_they_were_heard_of() -> None:
+    state = stream()
+    for at_ms, producer in enumerate(["a", "b", "c", "a"]):
+        apply(state, Appended(1, 0, b"", at_ms, (producer, 0, 0)))
+    forget_idle(state, P.id, since_ms=2)
+    assert list(state.producers or ()) == ["c", "a"]
+    forget_idle(state, P.id, since_ms=4)
+    assert not state.producers
+
+
+def test_a_clock_that_went_back_hides_nobody_who_is_asked_for() -> None:
+    state = stream()
+    apply(state, Appended(1, 0, b"", 9, ("later", 0, 0)))
+    apply(state, Appended(1, 0, b"", 5, (P.id, 0, 0)))
+    forget_idle(state, P.id, since_ms=7)
+    assert list(state.producers or ()) == ["later"]
 
 
 def test_a_fork_begins_at_its_fork_point() -> None:

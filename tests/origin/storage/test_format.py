@@ -38,6 +38,7 @@ from origin.storage.format import (
     encode_watermark,
     find_batch,
 )
+from protocol.producers import Known
 from protocol.stream import (
     Appended,
     Created,
@@ -97,7 +98,8 @@ states = st.builds(
     closed=st.booleans(),
     closed_by=st.none() | producers,
     last_seq=st.none() | names,
-    producers=st.none() | st.dictionaries(names, st.tuples(positions, positions), max_size=4),
+    producers=st.none()
+    | st.dictionaries(names, st.builds(Known, positions, positions, positions), max_size=4),
     renewed_at_ms=positions,
     gone=st.booleans(),
 )
@@ -142,6 +144,16 @@ def test_large_data_is_neither_copied_nor_changed() -> None:
 @given(states)
 def test_states_come_back(state: StreamState) -> None:
     assert decode_state(encode_state(state)) == state
+
+
+def test_producers_of_earlier_versions_are_as_old_as_the_last_write() -> None:
+    """They had no time of their own."""
+    state = StreamState(1, "s", "text/plain", 5, written_at_ms=50, producers={"p": Known(1, 3)})
+    array = msgspec.msgpack.decode(encode_state(state))
+    assert array[11] == {"p": [1, 3, -1]}
+    array[11] = {"p": [1, 3], "q": [0, 0]}
+    found = decode_state(msgspec.msgpack.encode(array))
+    assert found.producers == {"p": Known(1, 3, 50), "q": Known(0, 0, 50)}
 
 
 @given(st.booleans(), salts, ids, positions)

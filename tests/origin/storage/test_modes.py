@@ -190,7 +190,7 @@ async def test_reopened_storage_holds_the_same(disk_mode: str, tmp_path: Path) -
     async with opened(disk_mode, tmp_path) as driver:
         assert driver.states == states
         assert await driver.contents() == contents
-        assert driver.states["a"].producers == {"p": (3, 9)}
+        assert driver.states["a"].producers == {"p": (3, 9, driver.states["a"].written_at_ms)}
         assert driver.states["b"].closed_by == ("q", 0, 0)
 
 
