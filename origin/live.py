@@ -67,6 +67,7 @@ class Live:
         finally:
             totals.live_readers -= 1
             stream.live_readers -= 1
+            self._service.renew(stream)  # its idle window begins when the last one leaves
 
     async def long_poll(self, stream: Stream, read: Read, now_s: float) -> Reply:
         start = stream.tail if read.position is None else read.position

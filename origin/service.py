@@ -142,6 +142,8 @@ class Service:
             if due is None or due.removing or due.state.gone:
                 continue
             if self._is_alive(due, now):
+                if due.live_readers:
+                    self.renew(due)
                 self._note_deadline(due)
             elif not due.removing and not due.state.gone:  # no room for its removal yet
                 heapq.heappush(self._deadlines, (now + SWEEP_AGAIN_MS, stream_id))
@@ -178,7 +180,7 @@ class Service:
     def renew(self, stream: Stream) -> None:
         """A read moves the idle window (DS 5.1); what is kept on disk runs a little ahead of it."""
         state = stream.state
-        if state.ttl_s is None or stream.removing:
+        if state.ttl_s is None or stream.removing or state.gone:
             return
         now = self._clock_ms()
         stream.deadline_ms = now + state.ttl_s * 1000
@@ -201,10 +203,13 @@ class Service:
             return False
 
     def _is_alive(self, stream: Stream, now_ms: int) -> bool:
-        deadline = stream.deadline_ms
+        deadline, state = stream.deadline_ms, stream.state
         if deadline is None or now_ms < deadline:
             return True
-        if not stream.removing and not stream.state.gone and self._admits_quietly(urgent=True):
+        if stream.live_readers and state.ttl_s and not stream.removing and not state.gone:
+            self.renew(stream)  # not under those who read it (DS 5.1)
+            return True
+        if not stream.removing and not state.gone and self._admits_quietly(urgent=True):
             self.totals.expired += 1
             self._remove(stream, _ignore)
         return False
@@ -212,7 +217,7 @@ class Service:
     def _note_deadline(self, stream: Stream) -> None:
         if stream.deadline_ms is None or stream.state.gone:
             return
-        heapq.heappush(self._deadlines, (stream.deadline_ms, stream.state.id))
+        heapq.heappush(self._deadlines, (_look_at_ms(stream, stream.deadline_ms), stream.state.id))
         if len(self._deadlines) > 2 * len(self._ids) + SPARE_DEADLINES:
             streams = self._ids.values()  # most entries are of streams long gone
             self._deadlines = [
@@ -649,6 +654,13 @@ class Service:
         settled = asyncio.get_running_loop().create_future()
         self._storage.barrier(lambda error: _settle(settled, error))
         await settled
+
+
+def _look_at_ms(stream: Stream, deadline_ms: int) -> int:
+    """When to see whether it has expired. While somebody reads it live, twice as often as its TTL
+    asks for: what is on disk about it must not run out before a restart."""
+    ttl_s = stream.state.ttl_s
+    return deadline_ms - ttl_s * 500 if ttl_s and stream.live_readers else deadline_ms
 
 
 def _appended(

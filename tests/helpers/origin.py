@@ -62,6 +62,23 @@ class LoggedErrors(logging.Handler):
             self.found.append(self.format(record))
 
 
+class Clock:
+    """Stands in for the `time` module of origin.app."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_900_000_000.0
+
+    def time_ns(self) -> int:
+        return int(self.now_s * 1_000_000_000)
+
+    def time(self) -> float:
+        return self.now_s
+
+    def __iadd__(self, seconds: float) -> "Clock":
+        self.now_s += seconds
+        return self
+
+
 class LocalOrigin:
     """One origin with an event loop of its own; `restart` opens the same data again."""
 

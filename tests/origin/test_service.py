@@ -12,33 +12,17 @@ from origin.storage.memory import MemoryStorage
 from protocol.replies import Reply
 from tests.conftest import StartOrigin
 from tests.helpers.faulty_files import Fault, FaultyFiles
-from tests.helpers.origin import MODES, PERSISTENT_MODES, STOP_S, LocalOrigin, make_config
+from tests.helpers.origin import MODES, PERSISTENT_MODES, STOP_S, Clock, LocalOrigin, make_config
 from tests.helpers.rawhttp import (
     PREFIX,
     Client,
+    Connection,
     EventStream,
     Response,
     encode_request,
     wait_until,
 )
 from tests.origin.storage.driver import has_batches
-
-
-class Clock:
-    """Stands in for the `time` module of origin.app."""
-
-    def __init__(self) -> None:
-        self.now_s = 1_900_000_000.0
-
-    def time_ns(self) -> int:
-        return int(self.now_s * 1_000_000_000)
-
-    def time(self) -> float:
-        return self.now_s
-
-    def __iadd__(self, seconds: float) -> "Clock":
-        self.now_s += seconds
-        return self
 
 
 @pytest.fixture
@@ -92,6 +76,69 @@ def test_event_streams_move_the_idle_window(
         events.next_write()
     clock += 9
     assert client("HEAD", "s").status == 200
+
+
+def sweep(origin: LocalOrigin) -> None:
+    origin.call(origin.origin._service.sweep)
+
+
+def attach(origin: LocalOrigin, live: str) -> Connection:
+    """A live reader of `s` who waits at its tail."""
+    connection = origin.connect()
+    connection.send(encode_request("GET", f"{PREFIX}s?offset=now&live={live}"))
+    wait_until(lambda: readers_of(origin) == 1)
+    return connection
+
+
+def readers_of(origin: LocalOrigin) -> int:
+    return origin.call(lambda: origin.origin._service.totals.live_readers)
+
+
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+def test_a_stream_does_not_expire_under_its_live_readers(
+    clock: Clock, origin: LocalOrigin, client: Client, live: str
+) -> None:
+    client.create("s", stream_ttl="10")
+    with attach(origin, live):
+        for _ in range(3):
+            clock += 60
+            sweep(origin)
+        clock += 60
+        assert client("HEAD", "s").status == 200
+    wait_until(lambda: readers_of(origin) == 0)
+    clock += 9
+    assert client("HEAD", "s").status == 200  # its window begins when the last one has left
+    clock += 1.01
+    assert client("HEAD", "s").status == 404
+
+
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+def test_a_fixed_expiry_comes_whoever_reads(
+    clock: Clock, origin: LocalOrigin, client: Client, live: str
+) -> None:
+    client.create("s", stream_expires_at="2030-03-17T17:46:50Z")  # ten seconds ahead
+    with attach(origin, live):
+        clock += 10
+        sweep(origin)
+        wait_until(lambda: readers_of(origin) == 0)
+    assert client("HEAD", "s").status == 404
+
+
+def test_a_stream_with_live_readers_outlives_a_restart(
+    clock: Clock, start_origin: StartOrigin
+) -> None:
+    """What is kept on disk about its window keeps up with them."""
+    origin = start_origin("file-durable")
+    with origin.client() as client:
+        client.create("s", stream_ttl="1000")
+    with attach(origin, "sse"):
+        for _ in range(20):
+            clock += 490
+            sweep(origin)
+    origin.restart()
+    clock += 500
+    with origin.client() as client:
+        assert client("HEAD", "s").status == 200
 
 
 def test_head_does_not_move_it(clock: Clock, client: Client) -> None:

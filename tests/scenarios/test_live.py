@@ -10,7 +10,7 @@ import pytest
 from protocol.offsets import format_offset
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway
-from tests.helpers.origin import LocalOrigin
+from tests.helpers.origin import Clock, LocalOrigin
 from tests.helpers.scripted_origin import Gate, ScriptedOrigin, simple_stream, until
 from tests.scenarios.conftest import Gather, StartGateway
 from tests.scenarios.crowd import Caller, all_answers, tokens
@@ -37,6 +37,30 @@ async def follow(callers: list[Caller], name: str, offset: str = "-1") -> None:
     for caller in callers:
         caller.ask(name, f"offset={offset}{SSE}", token=TOKEN)
     await asyncio.gather(*(caller.caught_up() for caller in callers))
+
+
+@pytest.mark.parametrize("live", [POLL, SSE])
+async def test_a_stream_does_not_expire_under_readers_at_the_gateway(
+    monkeypatch: pytest.MonkeyPatch,
+    start_origin: StartOrigin,
+    start_gateway: StartGateway,
+    gather: Gather,
+    live: str,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("origin.app.time", clock)
+    origin = start_origin()
+    front = start_gateway(f"http://127.0.0.1:{origin.port}")
+    service = origin.origin._service
+    with front.client() as writer:
+        tail = writer.create("brief", stream_ttl="10")
+        (caller,) = await gather(front)
+        caller.ask("brief", f"offset={tail}{live}", token=TOKEN)
+        await until(lambda: origin.call(lambda: service.totals.live_readers) == 1)
+        for _ in range(3):
+            clock += 60
+            origin.call(service.sweep)
+        assert writer("HEAD", "brief").status == 200
 
 
 # -- joining -------------------------------------------------------------------------------------
