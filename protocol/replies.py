@@ -205,7 +205,9 @@ def refused(judgement: Judgement, state: StreamState, request: Append) -> Reply:
                 f"The stream holds {media_type(state.content_type)}.",
             )
         case Judgement.SEQ_REGRESSION:
-            return problem(409, "seq-regression", "Stream-Seq must grow with each append.")
+            return problem(
+                409, "seq-regression", "The sequence in Stream-Seq must grow with each append."
+            )
         case Judgement.PRECONDITION:
             return precondition_failed(state)
     assert producer is not None

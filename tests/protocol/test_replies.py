@@ -294,3 +294,13 @@ def test_bucket_answers_are_json_that_nobody_stores() -> None:
     reply = replies.json_reply(200, {"bucket_id": "buck", "next_cursor": None})
     assert json.loads(reply.body) == {"bucket_id": "buck", "next_cursor": None}
     assert named(reply) == {"Content-Type": "application/json", "Cache-Control": "no-store"}
+
+
+def test_a_conflict_of_sequences_says_so() -> None:
+    """The official clients' adapters tell it from other conflicts by that word."""
+    state = StreamState(1, "s", "text/plain", 0)
+    reply = replies.refused(
+        Judgement.SEQ_REGRESSION, state, Append("text/plain", None, "1", close=False)
+    )
+    assert reply.status == 409
+    assert "sequence" in json.loads(reply.body)["detail"]

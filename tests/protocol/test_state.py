@@ -132,6 +132,11 @@ def test_4_1_headers_may_contain_txid_and_timestamp() -> None:
     assert accepted == Change("user", "1", "insert", b"{}", None, *headers.values())
 
 
+def test_4_1_a_change_may_say_where_it_stood() -> None:
+    """The official package knows `offset` in the headers of changes too."""
+    assert accept(change(headers={"offset": "0_1"})) == Change("user", "1", "insert", b"{}")
+
+
 def test_4_1_a_message_is_not_both_a_change_and_a_control() -> None:
     for operation, kind in [("insert", "reset"), ("x", "reset"), ("insert", "x"), ("x", None)]:
         assert refuse(change(operation, headers={"control": kind})) == "headers"
