@@ -16,7 +16,7 @@ What they stand on:
 rules      pure decisions: routes, scopes, credentials, claims, freshness, headers both ways
 tokens     JWTs to principals; jwks keeps the keys, devkeys makes some
 entries    a stored answer and its forms; store keeps them, flights fetch them, streams knows more
-readers    a waiting long-poll, an event stream
+readers    a waiting long-poll, an event stream; outgoing has the large events they have yet to take
 upstream   the client to the origin; breaker decides when to leave it alone
 shared     Redis: second level, revoked tokens; redislink is the connection, notices the purges
 cdn        tags and purges for caches in front of us

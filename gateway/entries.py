@@ -8,11 +8,19 @@ change once a second, so the bytes up to the request id are kept for that second
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from weakref import ReferenceType, ref
 
 from gateway.rules.freshness import Policy
 from protocol.media import media_type, text_like
 from protocol.names import DEFAULT_CONTENT_TYPE
-from protocol.sse import base64_event, complete_utf8, data_event
+from protocol.sse import (
+    base64_event,
+    base64_lines,
+    complete_utf8,
+    data_event,
+    data_lines,
+    data_start,
+)
 
 OVERHEAD_BYTES = 2048  # of an entry with its heads, beside its body
 
@@ -40,6 +48,15 @@ class Kept:
         self.entry: Entry | None = entry
 
 
+class Lines:
+    """The lines of an event, on their way to readers."""
+
+    __slots__ = ("__weakref__", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
 @dataclass(slots=True)
 class Entry:
     stream: str
@@ -62,6 +79,7 @@ class Entry:
     kept: Kept | None = field(default=None, repr=False)  # while it is in the store
     forms: dict[str, Form] = field(default_factory=dict)
     _event: bytes | None = None
+    _lines: "ReferenceType[Lines] | None" = None
 
     @property
     def size(self) -> int:
@@ -115,6 +133,20 @@ class Entry:
             encode = data_event if self.is_text else base64_event
             self._event = encode(self.body)
         return self._event
+
+    def event_start(self) -> bytes:
+        """What comes before the lines of its event."""
+        return data_start(self.body if self.is_text else b"")
+
+    def event_lines(self) -> "Lines":
+        """Of a body so large that its event is never put together: one for all who take it at a
+        time, and gone with the last of them."""
+        lines = None if self._lines is None else self._lines()
+        if lines is None:
+            encode = data_lines if self.is_text else base64_lines
+            lines = Lines(encode(self.body))
+            self._lines = ref(lines)
+        return lines
 
 
 def make_entry(

@@ -101,7 +101,7 @@ class HandlerExchange:
             self._front.write(part)
         self._complete()
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._front.write(data)
 
     def finish(self, last: bytes = b"") -> None:
@@ -115,6 +115,13 @@ class HandlerExchange:
 
     async def drain(self) -> None:
         await self._front.drain()
+
+    @property
+    def is_full(self) -> bool:
+        return self._front.is_full
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        self._front.when_writable(callback)
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         self._gone = callback

@@ -354,7 +354,7 @@ class Hub:
             return  # it was on its way while a snapshot was published
         self._window.append(entry)
         self._window_bytes += len(entry.body)
-        while self._window_bytes > self._hubs.window_bytes and len(self._window) > 1:
+        while self._window_bytes > self._hubs.window_bytes:  # a large one does not stay, either
             self._window_bytes -= len(self._window.popleft().body)
 
     def trim(self, earliest: str) -> None:

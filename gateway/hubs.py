@@ -17,6 +17,7 @@ from gateway.config import GatewayConfig
 from gateway.entries import Entry
 from gateway.hub import INTERNAL_ERROR, Hub
 from gateway.limits import Shares, Short
+from gateway.outgoing import Unsent
 from gateway.readers import Delivery, SseReader, Waiting
 from gateway.streams import Streams
 from gateway.tasks import Tasks
@@ -64,6 +65,7 @@ class Hubs:
         self._answers = answers
         self._cursor_key = config.cache.cursor_key.encode()
         self._slots = Shares(serving.max_live_readers, serving.max_live_readers_per_subject)
+        self.unsent = Unsent(serving.max_unsent_bytes, serving.max_unsent_bytes_per_subject)
         self._hubs: dict[str, Hub] = {}  # by Call.hub_key
         self._by_token = config.upstream.forward_token
         self._tasks = Tasks()
@@ -91,7 +93,13 @@ class Hubs:
         self._admit(call)
         left = call.principal.expires_at - time.time()
         reader = SseReader(
-            call, call.read.offset, self._answers, self._serving, left, self._reader_left
+            call,
+            call.read.offset,
+            self._answers,
+            self._serving,
+            left,
+            self.unsent,
+            self._reader_left,
         )
         self.follow(reader)
 
@@ -219,7 +227,7 @@ class Hubs:
             if reader.offset == before and not entry.up_to_date:  # this leads nowhere, for ever
                 reader.end("upstream-error")
                 return
-            await call.exchange.drain()
+            await reader.drain()
             if reader.end_if_due():
                 return
             if self.draining:

@@ -14,17 +14,28 @@ from gateway.answers import CLIENT_LEFT, JOIN_BYTES, Answers
 from gateway.calls import HUB_STATUS, WINDOW_STATUS, Call
 from gateway.config import ServingConfig
 from gateway.entries import Entry
+from gateway.outgoing import Outgoing, Unsent
 from gateway.rules.challenges import invalid_token
 from protocol import replies
 from protocol.media import text_like
 from protocol.names import STREAM_CURSOR, STREAM_NEXT_OFFSET, STREAM_SSE_DATA_ENCODING
 from protocol.offsets import format_offset, parse_offset
 from protocol.replies import Headers, Reply
-from protocol.sse import base64_event, comment, complete_utf8, control_event, data_event
+from protocol.sse import (
+    DATA_END,
+    DATA_START,
+    base64_event,
+    comment,
+    complete_utf8,
+    control_event,
+    data_event,
+)
 from wire.encoding import LAST_CHUNK, frame_chunk
 
 ROTATION_JITTER = 0.1
+SHARED_BYTES = 4 * 1024  # an event for one reader is not copied for him if it is larger
 NO_CURSOR = -1
+LONGEST_SECS = 3600.0  # that the end of a large event may take, whoever takes it
 # The last words to a reader whose token ended: to come back with it would be of no use. Readers
 # that do not know the event pass over it.
 TOKEN_EXPIRED = b'event: end\ndata:{"reason":"token-expired"}\n\n'
@@ -45,6 +56,7 @@ class Delivery:
         "frames",
         "heads",
         "interval",
+        "join_bytes",
         "now",
         "whole",
     )
@@ -52,6 +64,7 @@ class Delivery:
     def __init__(self, entry: Entry, answers: Answers, *, interval: int = 0) -> None:
         self.entry = entry
         self.interval = interval  # of the cursors; 0 = none shall be later than it is
+        self.join_bytes = JOIN_BYTES if interval else SHARED_BYTES  # a frame of a crowd is shared
         self.now = time.time()
         self.at = asyncio.get_running_loop().time()
         self.whole = not entry.ends_within_character
@@ -251,14 +264,18 @@ class SseReader:
         "_cursor",
         "_deadline",
         "_ended_by_token",
+        "_ending",
+        "_expires",
         "_gone",
         "_greeted",
         "_held",
         "_incarnation",
         "_last_write",
         "_max_backlog",
+        "_outgoing",
         "_serving",
         "_timer",
+        "_unsent",
         "bytes_sent",
         "call",
         "is_open",
@@ -272,6 +289,7 @@ class SseReader:
         answers: Answers,
         serving: ServingConfig,
         expires_in: float,
+        unsent: Unsent,
         gone: Callable[["SseReader"], None],
     ) -> None:
         self.call = call
@@ -284,6 +302,9 @@ class SseReader:
         self._gone = gone
         self._cursor = NO_CURSOR
         self._greeted = False
+        self._unsent = unsent
+        self._outgoing: Outgoing | None = None  # while a large event is on its way
+        self._ending = ""  # why it ends as soon as that is out
         self._held = b""  # the start of a character whose end is still to come
         self._incarnation = ""  # of what was shown
         loop = asyncio.get_running_loop()
@@ -291,6 +312,7 @@ class SseReader:
         rotation = serving.sse_rotation_secs * spread
         self._ended_by_token = expires_in < rotation
         self._last_write = loop.time()
+        self._expires = self._last_write + min(expires_in, LONGEST_SECS)
         self._deadline = self._last_write + min(rotation, expires_in)
         self._timer = loop.call_at(self._next_tick(), self._tick)
         call.exchange.when_gone(self.leave)
@@ -314,29 +336,48 @@ class SseReader:
         return self._greeted
 
     def end(self, reason: str, last: bytes = b"") -> None:
-        """A clean end: the client reconnects from the last offset it was told."""
+        """A clean end: the client reconnects from the last offset it was told. If it is taking a
+        large event, that is after it: who needs long for one would never get it."""
         if not self.is_open:
             return
         self._close()
         self.bytes_sent += len(last)
         if last:
             last = self._frame(last)
-        terminator = LAST_CHUNK if self.call.knows_chunks else b""
-        self.call.exchange.finish(last + terminator)
+        if self.call.knows_chunks:
+            last += LAST_CHUNK
+        if self._outgoing is None:
+            self._finish(reason, last)
+        else:
+            self._ending = reason
+            self._timer = asyncio.get_running_loop().call_at(self._expires, self._expire)
+            self._outgoing.add((last,))
+            self._has_taken()
+
+    def _expire(self) -> None:
+        self.drop("token-expired")
+
+    def _finish(self, reason: str, last: bytes = b"") -> None:
+        self.call.exchange.finish(last)
         self._answers.finish(self.call, 200, self.bytes_sent, ended=reason)
 
     def drop(self, reason: str) -> None:
         """The hard way, for a client that takes nothing any more."""
-        if self.is_open:
+        if self.is_open or self._ending:
             self._close()
-            unsent = min(self.call.exchange.backlog(), self.bytes_sent)
+            unsent = min(self._backlog(), self.bytes_sent)
+            self._let_go()
             self.call.exchange.abort()
             self._answers.finish(self.call, 200, self.bytes_sent - unsent, ended=reason)
 
     def leave(self) -> None:
         """The client has gone."""
-        if self.is_open:
+        if self.is_open or self._ending:
             self._close()
+            self.bytes_sent -= min(
+                0 if self._outgoing is None else self._outgoing.size, self.bytes_sent
+            )
+            self._let_go()
             status = 200 if self._greeted else CLIENT_LEFT
             self._answers.finish(self.call, status, self.bytes_sent, ended="client-left")
 
@@ -347,7 +388,7 @@ class SseReader:
             self._answers.send_reply(self.call, reply, error=error)
 
     def _close(self) -> None:
-        self.is_open = False
+        self.is_open, self._ending = False, ""
         self._timer.cancel()
         self._gone(self)
 
@@ -360,7 +401,8 @@ class SseReader:
         now = asyncio.get_running_loop().time()
         if self.end_if_due():
             return
-        if self._greeted and now - self._last_write >= self._serving.sse_heartbeat_secs:
+        is_quiet = now - self._last_write >= self._serving.sse_heartbeat_secs
+        if self._greeted and is_quiet and self._outgoing is None:
             self.write(self._frame(comment()), now)
         at = max(self._next_tick(), now + 0.05)
         self._timer = asyncio.get_running_loop().call_at(at, self._tick)
@@ -373,7 +415,9 @@ class SseReader:
             if self._greeted:
                 self.end("rotated")
             return self._greeted
-        if self._greeted:
+        if self._greeted and self._outgoing is not None:  # he has no right to the rest of it
+            self.drop("token-expired")
+        elif self._greeted:
             self.end("token-expired", TOKEN_EXPIRED)
         else:
             error = invalid_token("expired")
@@ -392,6 +436,9 @@ class SseReader:
         cursor = self._cursor
         if cursor < delivery.interval:
             cursor = self._cursor = delivery.interval
+        if len(entry.body) > delivery.join_bytes:
+            self._show_large(entry, cursor, delivery.at)
+            return
         if self._held or not delivery.whole:
             self.write(self._frame(self._own_events(entry, cursor)), delivery.at)
             return
@@ -410,16 +457,85 @@ class SseReader:
         return True
 
     def write(self, data: bytes, at: float) -> None:
-        if not self.is_open or not data:
+        if not self.is_open or not data or self._is_slow():
             return
-        exchange = self.call.exchange
-        if exchange.backlog() > self._max_backlog:  # of before: a large batch makes nobody slow
-            self.drop("slow")
-            return
-        exchange.write(data)
+        if self._outgoing is None:
+            self.call.exchange.write(data)
+        else:
+            self._outgoing.add((data,))
         framing = data.index(b"\r\n") + 4 if self.call.knows_chunks else 0
         self.bytes_sent += len(data) - framing
         self._last_write = at
+
+    def _is_slow(self) -> bool:
+        """By what it was given before: a large event makes nobody slow."""
+        if self._backlog() <= self._max_backlog:
+            return False
+        self.drop("slow")
+        return True
+
+    def _backlog(self) -> int:
+        waiting = 0 if self._outgoing is None else self._outgoing.size
+        return self.call.exchange.backlog() + waiting
+
+    # -- large events --------------------------------------------------------------------------
+
+    def _show_large(self, entry: Entry, cursor: int, at: float) -> None:
+        """In slices as the client takes them, from bytes that all readers share."""
+        if not self.is_open or self._is_slow():
+            return
+        lines = entry.event_lines()
+        parts, size = self._parts_of(entry, lines.data, cursor)
+        if self._outgoing is None:
+            subject = self.call.principal.subject
+            self._outgoing = Outgoing(self.call.exchange, self._unsent, subject, self._has_taken)
+        if not self._outgoing.add(parts, lines):
+            self._has_taken()
+            self.end("slow")
+            return
+        self.bytes_sent += size
+        self._last_write = at
+        self._has_taken()
+
+    def _parts_of(
+        self, entry: Entry, lines: bytes, cursor: int
+    ) -> tuple[list[bytes | memoryview], int]:
+        """The events of an entry in one frame, and their size without it."""
+        start = DATA_START + self._held if self._held else entry.event_start()
+        whole = len(lines)
+        if entry.is_text and entry.incarnation and not entry.closed:
+            whole -= len(entry.body) - complete_utf8(entry.body)
+        self._held = bytes(lines[whole:])
+        end = DATA_END + self._control(entry, cursor)
+        size = len(start) + whole + len(end)
+        parts: list[bytes | memoryview] = [start, memoryview(lines)[:whole], end]
+        if self.call.knows_chunks:
+            parts = [b"%x\r\n" % size, *parts, b"\r\n"]
+        return parts, size
+
+    def _has_taken(self) -> None:
+        """The client took some of what waits for it."""
+        self._last_write = asyncio.get_running_loop().time()
+        if self._outgoing is None or self._outgoing.size:
+            return
+        self._let_go()
+        if self._ending:
+            self._timer.cancel()
+            reason, self._ending = self._ending, ""
+            self._finish(reason)
+
+    def _let_go(self) -> None:
+        if self._outgoing is not None:
+            self._outgoing.clear()
+            self._outgoing = None
+
+    async def drain(self) -> None:
+        """Until the client can take more; raises ConnectionError when it has left."""
+        if self._outgoing is not None:
+            await self._outgoing.drain()
+            self._has_taken()
+        else:
+            await self.call.exchange.drain()
 
     def _frame(self, data: bytes) -> bytes:
         return frame_chunk(data) if self.call.knows_chunks else data
@@ -434,13 +550,15 @@ class SseReader:
         if entry.incarnation and not entry.closed:
             whole = complete_utf8(body)
             body, self._held = body[:whole], body[whole:]
+        data = data_event(body) if is_text else base64_event(body)
+        return (data if body else b"") + self._control(entry, cursor)
+
+    def _control(self, entry: Entry, cursor: int) -> bytes:
         told = entry.next_offset
         if self._held:
             told = format_offset(parse_offset(told) - len(self._held))
-        data = data_event(body) if is_text else base64_event(body)
-        told_cursor = None if entry.closed else cursor
-        control = control_event(told, told_cursor, entry.up_to_date, entry.closed)
-        return (data if body else b"") + control
+        shown = None if entry.closed else cursor
+        return control_event(told, shown, entry.up_to_date, entry.closed)
 
 
 def _pair(entry: Entry, cursor: int) -> bytes:

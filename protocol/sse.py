@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-_DATA = b"event: data\ndata:"
+DATA_START = b"event: data\ndata:"
+DATA_END = b"\n\n"
 _BOM = b"\xef\xbb\xbf"
 _LF, _CR = b"\n\r"  # as numbers: `in` finds a number several times faster than bytes
 _encode_json = msgspec.json.Encoder().encode
@@ -23,18 +24,33 @@ _PARTIAL = re.compile(
 
 
 def data_event(payload: bytes) -> bytes:
-    """A text payload as one event; each of its lines gets its own field, so none can forge one."""
+    """A text payload as one event."""
+    return b"".join((data_start(payload), data_lines(payload), DATA_END))
+
+
+def data_start(payload: bytes) -> bytes:
+    """Readers drop one space after the colon: a line that begins with one needs a second."""
+    return DATA_START + b" " if payload.startswith(b" ") else DATA_START
+
+
+def data_lines(payload: bytes) -> bytes:
+    """Each line of a text gets its own field, so none can forge one. What needs no change is no
+    copy."""
     if _CR in payload:
         payload = payload.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if _LF in payload:
         payload = payload.replace(b"\n", b"\ndata:")
-    event = _DATA + payload + b"\n\n"
-    # Readers drop one space after the colon: a line that begins with one needs a second.
-    return event.replace(b"\ndata: ", b"\ndata:  ")
+        if b"\ndata: " in payload:
+            payload = payload.replace(b"\ndata: ", b"\ndata:  ")
+    return payload
+
+
+def base64_lines(payload: bytes) -> bytes:
+    return b2a_base64(payload, newline=False)
 
 
 def base64_event(payload: bytes) -> bytes:
-    return _DATA + b2a_base64(payload, newline=False) + b"\n\n"
+    return DATA_START + base64_lines(payload) + DATA_END
 
 
 def control_event(next_offset: str, cursor: int | None, up_to_date: bool, closed: bool) -> bytes:

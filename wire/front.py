@@ -48,7 +48,7 @@ class Exchange(Protocol):
     def send(self, parts: Sequence[bytes]) -> None:
         """The whole response."""
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """A part of a response that goes on, its head first."""
 
     def finish(self, last: bytes = b"") -> None:
@@ -62,6 +62,13 @@ class Exchange(Protocol):
 
     async def drain(self) -> None:
         """Wait until the client takes more; raises ConnectionError when it has left."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more should wait until the client has taken what there is."""
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        """Called once when the connection is no longer full."""
 
     def when_gone(self, callback: Callable[[], None]) -> None:
         """Called if the connection ends before the response is complete."""
@@ -143,6 +150,7 @@ class Front(RequestHandler):
         "_stalled",
         "_unread",
         "_watch",
+        "_writable",
     )
 
     def __init__(self, server: FrontServer, **kwargs: Any) -> None:
@@ -165,6 +173,7 @@ class Front(RequestHandler):
         self._watch: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._gone: Callable[[], None] | None = None
+        self._writable: Callable[[], None] | None = None
         self._peer = ""
         self._file = -1  # of the socket, unless what we write must be encrypted first
 
@@ -188,6 +197,7 @@ class Front(RequestHandler):
         self._stop_clock()
         self._stop_watching()
         self._forget()
+        self._writable = None
         gone, self._gone = self._gone, None
         super().connection_lost(exc)
         if gone is not None:
@@ -336,7 +346,7 @@ class Front(RequestHandler):
         else:
             transport.write(data)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         if self.transport is not None:
             self.transport.write(data)
 
@@ -355,6 +365,13 @@ class Front(RequestHandler):
             raise ConnectionResetError("the client has left")
         await self._drain_helper()
 
+    @property
+    def is_full(self) -> bool:
+        return self._paused
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        self._writable = callback
+
     def when_gone(self, callback: Callable[[], None]) -> None:
         self._gone = callback
 
@@ -363,7 +380,7 @@ class Front(RequestHandler):
         return self._peer
 
     def _answer_is_out(self) -> None:
-        self._gone = None
+        self._gone = self._writable = None
         # Bytes that wait go first: until `_resume` took them, new ones must queue behind them.
         self._answering = bool(self._buffer)
         if self.transport is None or self._force_close:
@@ -383,6 +400,9 @@ class Front(RequestHandler):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_watching()
+        if self._writable is not None:
+            self._loop.call_soon(self._writable)
+            self._writable = None
         if self._stalled:
             self._stalled = False
             self._loop.call_soon(self._resume)

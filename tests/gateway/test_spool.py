@@ -205,7 +205,7 @@ async def test_what_a_client_has_no_room_for_does_not_hold_up_the_origin(
 
 async def test_a_client_is_given_no_more_at_once_than_he_has_room_for(spools: Spools) -> None:
     class Measuring(KeptExchange):
-        def write(self, data: bytes) -> None:
+        def write(self, data: bytes | memoryview) -> None:
             super().write(data)
             self.unread += len(data)
 

@@ -158,15 +158,21 @@ class KeptExchange:
         self.unread = 0  # what the client has not taken
         self.room = asyncio.Event()
         self.room.set()
+        self.room_bytes: int | None = None  # that it takes before it is full, None for any number
         self._gone: Callable[[], None] | None = None
+        self._writable: Callable[[], None] | None = None
 
     def send(self, parts: Sequence[bytes]) -> None:
         self.data += b"".join(parts)
         self._gone = None
         self.finished += 1
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self.data += data
+        if self.room_bytes is not None:
+            self.unread += len(data)
+            if self.is_full:
+                self.room.clear()
 
     def finish(self, last: bytes = b"") -> None:
         self.send((last,))
@@ -183,11 +189,27 @@ class KeptExchange:
         if self.gone:
             raise ConnectionResetError
 
+    @property
+    def is_full(self) -> bool:
+        return self.room_bytes is not None and self.unread > self.room_bytes
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        self._writable = callback
+
+    def take(self) -> None:
+        """The client takes what there is."""
+        self.unread = 0
+        self.room.set()
+        writable, self._writable = self._writable, None
+        if writable is not None:
+            writable()
+
     def when_gone(self, callback: Callable[[], None]) -> None:
         self._gone = callback
 
     def leave(self) -> None:
         self.gone = True
+        self.room.set()
         gone, self._gone = self._gone, None
         if gone is not None:
             gone()

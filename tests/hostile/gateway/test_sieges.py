@@ -72,7 +72,7 @@ def spared(gateway: Server, port: int, most_grown: int = MOST_GROWN) -> Iterator
         quiet = [other.ask(REQUESTS) for _ in range(ROUNDS)]
         with watch_memory(gateway.process.pid) as memory, ExitStack() as attack:
             yield attack
-            busy = [other.ask(REQUESTS) for _ in range(ROUNDS)]
+            busy = [other.ask(REQUESTS) for _ in range(2 * ROUNDS)]
     print(f"grown by {grown_bytes(memory) / MIB:.1f} MiB")
     assert grown_bytes(memory) < most_grown, f"{grown_bytes(memory) / MIB:.1f} MiB"
     check_spared(quiet, busy)
@@ -113,3 +113,63 @@ def test_bodies_of_those_who_may_not_write_are_not_taken_in(
     with spared(gateway, port) as attack:
         for _ in range(BODIES):
             upload(attack, port, target, headers | PLAIN, framing)
+
+
+# -- events --------------------------------------------------------------------------------------
+
+READERS = 50
+MESSAGE = 15 * MIB
+
+
+def write_large(origin: LocalOrigin, name: str, kind: str = "text/plain") -> None:
+    with origin.client() as client:
+        if client("HEAD", name).status == 404:
+            client.create(name, kind)
+        client.append(name, b"x" * MESSAGE, kind)
+
+
+def follow(attack: ExitStack, port: int, name: str, headers: dict[str, str]) -> Connection:
+    """A reader who never takes what it is sent, once it is welcome."""
+    connection = attack.enter_context(Connection(port))
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    target = f"{PREFIX}{name}?offset=-1&live=sse"
+    connection.send(encode_request("GET", target, headers))
+    assert connection.read_head()[0] == 200
+    return connection
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_readers_who_do_not_read_share_the_event_that_waits_for_them(
+    gateway: Server, port: int, origin: LocalOrigin, when: str, kind: str
+) -> None:
+    """Whether it was there when they came, or comes while they are there."""
+    name = f"large-{when}-{kind.partition('/')[0]}"
+    if when == "before":
+        write_large(origin, name, kind)
+    else:
+        with origin.client() as client:
+            client.create(name, kind, b"small")
+    headers = holder("idle", "read:*")
+    with spared(gateway, port) as attack:
+        for _ in range(READERS):
+            follow(attack, port, name, headers)
+        if when == "after":
+            write_large(origin, name, kind)
+
+
+def test_readers_who_do_not_read_do_not_each_keep_an_event_of_their_own(
+    gateway: Server, port: int, origin: LocalOrigin
+) -> None:
+    """Of as many streams as one likes: a subject's readers have a share of what may wait."""
+    names = [f"own-{number}" for number in range(20)]
+    for name in names:
+        with origin.client() as client:
+            if client("HEAD", name).status == 404:
+                client.create(name, body=b"small")
+    headers = holder("idle", "read:*")
+    with spared(gateway, port, 2 * MOST_GROWN) as attack:
+        for name in names:
+            follow(attack, port, name, headers)
+        for name in names:
+            write_large(origin, name)

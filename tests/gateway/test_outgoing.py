@@ -1,0 +1,202 @@
+"""Large events on their way to readers: in slices, from bytes that all share, within bounds."""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.entries import Lines
+from gateway.outgoing import SLICE_BYTES, Unsent
+from protocol.offsets import format_offset
+from protocol.sse import Decoder, Event, data_event
+from tests.helpers.parts import Asking, KeptExchange, Parts, chunk, make_parts, quiet, soon
+
+MakeParts = Callable[..., Parts]
+LARGE = 10 * SLICE_BYTES
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[MakeParts]:
+    made: list[Parts] = []
+
+    def start(**sections: Any) -> Parts:
+        made.append(make_parts(**sections))
+        return made[-1]
+
+    yield start
+    for parts in made:
+        await parts.close()
+        assert parts.hubs.unsent.total == 0
+
+
+def narrow(room_bytes: int = 1) -> KeptExchange:
+    exchange = KeptExchange()
+    exchange.room_bytes = room_bytes
+    return exchange
+
+
+async def follow(
+    parts: Parts, body: bytes, exchange: KeptExchange, kind: str = "text/plain", name: str = "a"
+) -> Asking:
+    """A reader to whom this is being replayed."""
+    reader = parts.ask(f"{name}?offset=-1&live=sse", exchange=exchange)
+    asked = await parts.upstream.next("GET")
+    status = 304 if "if-none-match" in asked.request.headers else 200
+    asked.answer(status, chunk(0, len(body), tail=True, kind=kind), body)
+    await soon(lambda: exchange.unread > 0)
+    return reader
+
+
+async def take_all(exchange: KeptExchange) -> int:
+    """Until nothing more comes; how often it was full."""
+    turns = 0
+    while exchange.unread:
+        exchange.take()
+        await quiet()
+        turns += 1
+    return turns
+
+
+def events(exchange: KeptExchange) -> list[Event]:
+    _, _, data = exchange.data.partition(b"\r\n\r\n")
+    found, decoder = [], Decoder()
+    while data and not data.startswith(b"0\r\n"):
+        size, _, rest = data.partition(b"\r\n")
+        length = int(size, 16)
+        found += decoder.feed(rest[:length])
+        assert rest[length : length + 2] == b"\r\n"
+        data = rest[length + 2 :]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"x" * LARGE, "text/plain"),
+        (b" x\n  y\r\nz\r" * (LARGE // 10) + b"\n", "text/plain"),
+        ("äöü€😀".encode() * (LARGE // 13), "text/plain"),
+        (b'[{"n":1}' + b',"\xe2\x82\xac"' * (LARGE // 6) + b"]", "application/json"),
+        (bytes(range(256)) * (LARGE // 256), "application/octet-stream"),
+    ],
+    ids=["text", "lines", "characters", "json", "binary"],
+)
+async def test_a_large_event_comes_in_slices_and_is_what_a_whole_one_would_be(
+    make: MakeParts, body: bytes, kind: str
+) -> None:
+    parts, exchange = make(), narrow()
+    await follow(parts, body, exchange, kind)
+    assert len(exchange.data) < 2 * SLICE_BYTES, "no more than it has room for"
+    assert await take_all(exchange) > 5
+    data, control = events(exchange)
+    if kind == "application/octet-stream":
+        assert base64.b64decode(data.data) == body
+    else:
+        assert data == Decoder().feed(data_event(body))[0]
+    assert json.loads(control.data)["streamNextOffset"] == format_offset(len(body))
+
+
+async def test_a_character_cut_between_two_large_batches_is_shown_whole(make: MakeParts) -> None:
+    parts, exchange = make(gateway={"max_reader_backlog_bytes": 10 * LARGE}), narrow()
+    text = ("x" * LARGE + "😀" + " y" * LARGE).encode()
+    cut = LARGE + 3
+    await follow(parts, text[:cut], exchange)
+    await take_all(exchange)
+    await soon(lambda: parts.hubs.reader_count == 1)
+    tail = await parts.upstream.next()
+    tail.answer(200, chunk(cut, len(text), tail=True), text[cut:])
+    await soon(lambda: exchange.unread > 0)
+    await take_all(exchange)
+    first, told, second, _ = events(exchange)
+    assert first.data + second.data == text.decode()
+    assert json.loads(told.data)["streamNextOffset"] == format_offset(LARGE)
+
+
+async def test_readers_share_what_waits_for_them(make: MakeParts) -> None:
+    """Text that needs no change is not even copied once."""
+    parts, body = make(), b"x" * LARGE
+    exchanges = [narrow() for _ in range(5)]
+    for exchange in exchanges:
+        await follow(parts, body, exchange)
+        assert parts.hubs.unsent.total == LARGE
+    for exchange in exchanges:
+        exchange.leave()
+    assert parts.hubs.unsent.total == 0
+
+
+async def test_a_subjects_readers_have_a_share_of_what_may_wait(make: MakeParts) -> None:
+    parts = make(gateway={"max_unsent_bytes_per_subject": 2 * LARGE})
+    for name in "ab":
+        await follow(parts, b"x" * LARGE, narrow(), name=name)
+    refused = narrow()
+    await follow(parts, b"x" * LARGE, refused, name="c")
+    await soon(lambda: refused.finished > 0)
+    assert parts.log.records[-1].ended == "slow"
+    assert parts.hubs.unsent.total == 2 * LARGE
+
+
+async def test_who_is_given_more_before_he_took_enough_is_dropped(make: MakeParts) -> None:
+    parts, exchange = make(gateway={"max_reader_backlog_bytes": LARGE // 2}), narrow(LARGE)
+    body = b"x" * LARGE
+    await follow(parts, body, exchange)
+    exchange.take()
+    await soon(lambda: parts.hubs.reader_count == 1)
+    exchange.room_bytes = 1
+    (await parts.upstream.next()).answer(200, chunk(LARGE, 2 * LARGE, tail=True), body)
+    await soon(lambda: exchange.unread > 0)
+    assert not exchange.aborted, "one large event makes nobody slow"
+    tail = await parts.upstream.next()
+    tail.answer(200, chunk(2 * LARGE, 2 * LARGE + 1, tail=True), b"y")
+    await soon(lambda: exchange.aborted)
+    assert parts.log.records[-1].ended == "slow"
+    assert len(exchange.data) < 2 * LARGE, "nothing more was put"
+
+
+async def test_small_events_wait_behind_a_large_one(make: MakeParts) -> None:
+    parts, exchange = make(), narrow()
+    await follow(parts, b"x" * LARGE, exchange)
+    for _ in range(8):
+        exchange.take()
+        await quiet()
+    exchange.room_bytes = 10 * LARGE
+    exchange.take()
+    await soon(lambda: parts.hubs.reader_count == 1)
+    (await parts.upstream.next()).answer(200, chunk(LARGE, LARGE + 1, tail=True), b"y")
+    await soon(lambda: len(events(exchange)) == 4)
+    assert [event.data[:1] for event in events(exchange)] == ["x", "{", "y", "{"]
+
+
+async def test_an_end_comes_after_the_event_that_is_being_taken(make: MakeParts) -> None:
+    """Else who needs longer for it than a connection lasts would never get it."""
+    parts, exchange = make(), narrow()
+    await follow(parts, b"x" * LARGE, exchange)
+    parts.hubs.end_stream("a")
+    assert exchange.finished == 0
+    await take_all(exchange)
+    assert exchange.data.endswith(b"0\r\n\r\n")
+    assert [event.kind for event in events(exchange)] == ["data", "control"]
+    assert parts.log.records[-1].ended == "deleted"
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 4), st.booleans())))
+def test_what_is_held_is_counted_once_for_all_and_once_for_each_subject(
+    steps: list[tuple[str, int, bool]],
+) -> None:
+    unsent, all_lines = Unsent(40, 30), [Lines(b"x" * size) for size in (5, 10, 15, 20, 35)]
+    held: list[tuple[str, Lines]] = []
+    for subject, number, takes in steps:
+        wanted = (subject, all_lines[number])
+        if takes and unsent.hold(*wanted):
+            held.append(wanted)
+        elif not takes and wanted in held:
+            held.remove(wanted)
+            unsent.release(*wanted)
+        distinct = {lines for _, lines in held}
+        assert unsent.total == sum(len(lines.data) for lines in distinct)
+        assert unsent.total <= 40
+        for name in "ab":
+            of_subject = {lines for holder, lines in held if holder == name}
+            assert len(of_subject) <= 1 or sum(len(lines.data) for lines in of_subject) <= 30
