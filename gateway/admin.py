@@ -20,7 +20,6 @@ from protocol.replies import NO_STORE, Reply, problem
 from wire.front import Exchange, FrontServer
 from wire.heads import Head
 from wire.http import Refusals, Stamp, to_response
-from wire.sections import HttpConfig
 from wire.settings import SettingsError
 
 log = logging.getLogger("weir.gateway")
@@ -101,7 +100,7 @@ class Admin:
         self._config = config
         self._worker = worker
         self._run_dir = run_dir
-        self._stamp = Stamp(HttpConfig(cors_origins=()))
+        self._stamp = Stamp(())
         self.port = config.admin_port
 
     async def start(self) -> None:

@@ -51,7 +51,7 @@ class Answers:
         self._hits = 0
         metrics.before_collect = self._count_hits
         self._date = DateLine()
-        self._stamp = Stamp(config.http)
+        self._stamp = Stamp(config.cors_origins)
         self._stamp_line = encode_lines(self._stamp.headers(None))
         self.any_origin = self._stamp.any_origin
 

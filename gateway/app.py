@@ -154,7 +154,7 @@ class Gateway:
             id_prefix=f"{secrets.token_hex(4)}-",
             console=self._make_console(),
         )
-        stamp = Stamp(config.http)
+        stamp = Stamp(config.cors_origins)
         self._handlers = Handlers(config.gateway, self._door)
         self._server = FrontServer(
             self._handlers.handle, self._door, config.gateway, Refusals(stamp)

@@ -9,7 +9,14 @@ from functools import partial
 
 from wire import settings
 from wire.sections import HttpConfig, LogConfig
-from wire.settings import check, check_at_least, check_choice, check_positive, check_range
+from wire.settings import (
+    check,
+    check_at_least,
+    check_choice,
+    check_positive,
+    check_range,
+    check_secret,
+)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -105,12 +112,14 @@ class UpstreamConfig:
     breaker_failures: int = 10  # in a row
     breaker_secs: float = 2.0
     forward_token: bool = False
+    access_key: str = ""  # secret, `server.access_key` of the origin
 
     def __post_init__(self) -> None:
         check_positive(self, "connections", "live_connections", "breaker_failures")
         timeouts = (key for key in self.__slots__ if key.endswith("_secs"))
         check_positive(self, *timeouts)
         check_range(self, 0, 5, "retries")
+        check_secret(self, "access_key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +235,11 @@ class GatewayConfig:
     def per_subject(self, limit: int, total: int) -> int:
         """A limit of one subject. Without tokens everybody is the same one, and may have all."""
         return total if self.auth.mode == "off" else min(limit, total)
+
+    @property
+    def cors_origins(self) -> tuple[str, ...]:
+        """Any page may come by default: what it may do is up to the token that it has."""
+        return self.http.origins(("*",))
 
 
 load_config = partial(settings.load_layers, GatewayConfig, FOREIGN_SECTIONS)

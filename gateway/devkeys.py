@@ -143,6 +143,15 @@ def _create(path: Path, data: bytes) -> bool:
     return True
 
 
+def write_private(path: Path, text: str) -> None:
+    """A line for this user alone; raises SettingsError."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(path, f"{text}\n".encode(), mode=0o600)
+    except OSError as error:
+        raise SettingsError(str(path), f"cannot be written ({error.strerror})") from error
+
+
 def replace_file(path: Path, data: bytes, *, mode: int) -> None:
     """Readers see the old file or the new one, whole."""
     os.replace(_write_draft(path, data, mode), path)

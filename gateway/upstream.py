@@ -53,6 +53,7 @@ from gateway.rules.forwarding import (
     response_headers,
 )
 from protocol.errors import ProtocolError
+from protocol.names import ACCESS_KEY
 
 log = logging.getLogger("weir.gateway.upstream")
 
@@ -152,6 +153,7 @@ class Upstream:
             "host": url.host_port_subcomponent or "",
             **_OWN_HEADERS,
             **_basic_auth(url),
+            **_access_key(self._config.access_key),
         }
         self.breaker = Breaker(self._config.breaker_failures, self._config.breaker_secs)
         self.requests: Counter[str] = Counter()  # by kind; each attempt that left
@@ -411,6 +413,11 @@ def _basic_auth(url: URL) -> dict[str, str]:
     return {"authorization": aiohttp.encode_basic_auth(url.user, url.password or "")}
 
 
+def _access_key(key: str) -> dict[str, str]:
+    """By which an origin of ours knows us; nothing that a client sends gets this name."""
+    return {ACCESS_KEY.lower(): key} if key else {}
+
+
 def _kind(request: UpstreamRequest, live: bool) -> str:
     if live:
         return "live"
@@ -423,6 +430,10 @@ def _check_head(
     status, told = answer.message.code, answer.message.headers
     if status not in _STATUSES:
         raise BadAnswer(f"status {status} was not asked for")
+    if status == 401 and told.get("WWW-Authenticate") == ACCESS_KEY:
+        raise BadAnswer("it wants another upstream.access_key than this gateway has")
+    if status == 421:
+        raise BadAnswer("it does not go by the name in gateway.origin_url")
     if status == 304 and "if-none-match" not in request.headers:
         raise BadAnswer("304 without a condition")
     length = told.get("Content-Length")

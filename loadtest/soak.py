@@ -47,7 +47,7 @@ ARRIVAL_S = 20.0
 FILLING_LANES = 32
 HEADS_EACH = 20_000  # more than a server remembers
 SMALL_REDIS = ("--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru")
-METRICS = b"GET /metrics HTTP/1.1\r\nHost: soak\r\nConnection: close\r\n\r\n"
+METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 TASKS = re.compile(r"^weir_(?:origin|gateway)_tasks(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 TOLERANCES = {

@@ -8,6 +8,7 @@ import time
 
 from aiohttp import web
 
+from origin.admission import Admission
 from origin.chunks import Chunks
 from origin.config import OriginConfig
 from origin.extension import Extension
@@ -30,7 +31,7 @@ SWEEP_SECS = 0.5
 BACKLOG = 4096
 OPEN_WARNING = (
     "the origin listens on %s and asks for no token: whoever reaches this address can read, write "
-    "and delete every stream"
+    "and delete every stream; server.access_key shuts out all but gateways that have it"
 )
 
 
@@ -62,11 +63,16 @@ class Origin:
         await service.start()
         self._live = Live(service, chunks, config.server, limits)
         metrics = Metrics()
-        stamp = Stamp(config.http)
+        stamp = Stamp(config.cors_origins)
+        admission = Admission(config.server, config.cors_origins)
         snapshots = Snapshots(service, storage, chunks, limits, _new_id)
         extension = Extension(config, service, snapshots, metrics)
-        handlers = Handlers(config, service, chunks, self._live, extension, metrics, stamp)
-        fast = OriginFastPath(service, chunks, metrics, stamp, max_path_bytes=limits.max_path_bytes)
+        handlers = Handlers(
+            config, service, chunks, self._live, extension, metrics, stamp, admission
+        )
+        fast = OriginFastPath(
+            service, chunks, metrics, stamp, admission, max_path_bytes=limits.max_path_bytes
+        )
         self._server = FrontServer(handlers.handle, fast, limits, Refusals(stamp))
         _register(metrics, service, chunks, self._server)
         self._sweeper = asyncio.create_task(self._sweep(), name="expiry sweep")
@@ -92,7 +98,7 @@ class Origin:
         except OSError as error:
             raise SettingsError("server.port", str(error)) from error
         self.port = self._runner.addresses[0][1]
-        if not is_loopback(server.host):
+        if not is_loopback(server.host) and not server.access_key:
             log.warning(OPEN_WARNING, server.host)
 
     async def stop(self) -> None:

@@ -3,12 +3,20 @@
 `configs/default.toml` shows the same keys and defaults to people; a test holds the two equal.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 
 from wire import settings
 from wire.sections import HttpConfig, LogConfig
-from wire.settings import check, check_at_least, check_choice, check_positive, check_range
+from wire.settings import (
+    check,
+    check_at_least,
+    check_choice,
+    check_positive,
+    check_range,
+    check_secret,
+)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -30,12 +38,18 @@ class ServerConfig:
     sse_reconnect_interval_secs: float = 60.0
     sse_heartbeat_secs: float = 15.0
     drain_secs: float = 10.0
+    access_key: str = ""  # secret that gateways must send; empty = nobody is asked
+    allowed_hosts: tuple[str, ...] = ()  # names in Host; empty = those of loopback if bound there
 
     def __post_init__(self) -> None:
         check(self.host != "", "host", "must not be empty")
         check_range(self, 0, 65535, "port")
         check_positive(self, "long_poll_timeout_secs", "sse_heartbeat_secs")
         check_at_least(self, 0, "sse_reconnect_interval_secs", "drain_secs")
+        check_secret(self, "access_key")
+        for name in self.allowed_hosts:
+            ok = name == "*" or re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", name)
+            check(bool(ok), "allowed_hosts", f"{name!r} is not * or a name without a port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +136,11 @@ class OriginConfig:
             "storage.journal_bytes",
             f"{journal} is less than 64 KiB or twice limits.max_body_bytes ({body})",
         )
+
+    @property
+    def cors_origins(self) -> tuple[str, ...]:
+        """No page may come by default: what it does here, it does without a token."""
+        return self.http.origins(())
 
 
 load_config = partial(settings.load_layers, OriginConfig, FOREIGN_SECTIONS)

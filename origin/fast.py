@@ -7,6 +7,7 @@ written to the transport without a task, a request object or a response object.
 from collections.abc import Sequence
 from typing import cast
 
+from origin.admission import Admission
 from origin.chunks import JOIN_BYTES, Chunk, Chunks
 from origin.metrics import Metrics
 from origin.service import Service
@@ -18,7 +19,7 @@ from protocol.replies import Reply
 from protocol.requests import Append, Read, parse_append, parse_read
 from wire.encoding import DateLine, encode_head, encode_lines
 from wire.front import Exchange
-from wire.heads import Head, Target
+from wire.heads import Fields, Head, Target
 from wire.http import Stamp
 
 
@@ -29,6 +30,7 @@ class OriginFastPath:
         chunks: Chunks,
         metrics: Metrics,
         stamp: Stamp,
+        admission: Admission,
         *,
         max_path_bytes: int,
     ) -> None:
@@ -36,16 +38,16 @@ class OriginFastPath:
         self._chunks = chunks
         self._metrics = metrics
         self._stamp = encode_lines(stamp.headers(None))
-        self._any_origin = stamp.any_origin
+        self._admission = admission
         self._max_path_bytes = max_path_bytes
         self._date = DateLine()
 
     def hit(self, head: Head, peer: str) -> bytes | None:
         """A catch-up read seen before, of bytes at hand: the case that must cost nothing."""
-        target, headers = head.target, head.fields.headers
-        if target.method != "GET" or target.parsed is None or "if-none-match" in headers:
+        target, fields = head.target, head.fields
+        if target.method != "GET" or target.parsed is None or "if-none-match" in fields.headers:
             return None
-        if not self._any_origin and "origin" in headers:
+        if not (fields.admitted or self._admits(fields)):
             return None
         name, read = cast(tuple[str, Read], target.parsed)
         if read.position is None or read.live is not None or read.max_bytes is not None:
@@ -62,9 +64,13 @@ class OriginFastPath:
     def wants(self, head: Head, here: int) -> bool:
         if not head.path.startswith((STREAM_PREFIX, BUCKET_PREFIX)):
             return False
-        if not self._any_origin and "origin" in head.headers:
+        if not (head.fields.admitted or self._admits(head.fields)):
             return False
         return head.method == "POST" or (head.method == "GET" and "live=" not in head.query)
+
+    def _admits(self, fields: Fields) -> bool:
+        fields.admitted = self._admission.admits(fields.headers)
+        return fields.admitted
 
     def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
         target, fields = head.target, head.fields

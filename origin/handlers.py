@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
+from origin.admission import Admission
 from origin.chunks import Chunks
 from origin.config import OriginConfig
 from origin.extension import Asked, Extension, Refused
@@ -58,6 +59,7 @@ class Handlers:
         extension: Extension,
         metrics: Metrics,
         stamp: Stamp,
+        admission: Admission,
     ) -> None:
         self._config = config
         self._service = service
@@ -66,6 +68,7 @@ class Handlers:
         self._extension = extension
         self._metrics = metrics
         self._stamp = stamp
+        self._admission = admission
         self._operations: dict[str, Operation] = {
             "PUT": self._put,
             "POST": self._post,
@@ -95,7 +98,9 @@ class Handlers:
 
     async def _answer(self, request: web.BaseRequest, stamp: Headers) -> Reply | web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
-        if not path.startswith((STREAM_PREFIX, BUCKET_PREFIX)):
+        of_streams = path.startswith((STREAM_PREFIX, BUCKET_PREFIX))
+        self._admission.check(request.method, request.headers, needs_key=of_streams)
+        if not of_streams:
             return self._service_page(request.method, path)
         if request.method == "OPTIONS":
             return preflight()

@@ -24,6 +24,7 @@ STREAM_SSE_DATA_ENCODING = "Stream-SSE-Data-Encoding"
 STREAM_SNAPSHOT_OFFSET = "Stream-Snapshot-Offset"
 STREAM_EARLIEST_OFFSET = "Stream-Earliest-Offset"
 STREAM_STATE = "Stream-State"
+ACCESS_KEY = "Weir-Access-Key"  # by which an origin knows its gateways
 PRODUCER_ID = "Producer-Id"
 PRODUCER_EPOCH = "Producer-Epoch"
 PRODUCER_SEQ = "Producer-Seq"

@@ -636,8 +636,8 @@ _REFUSALS = (
 
 def _local_replies(settings: EnvoySettings) -> Json:
     """In the gateway's words, so that a client has one kind of error to understand."""
-    stamp = Stamp(settings.config.http)
-    origins = () if stamp.any_origin else settings.config.http.cors_origins
+    stamp = Stamp(settings.config.cors_origins)
+    origins = () if stamp.any_origin else stamp.origins
     return {
         "mappers": [
             mapper

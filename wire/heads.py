@@ -46,11 +46,13 @@ class Target:
 
 @dataclass(slots=True)
 class Fields:
-    """All the header lines. `parsed` as with `Target`."""
+    """All the header lines. `parsed` as with `Target`; `admitted` when a service has found that it
+    listens to whoever sends them."""
 
     headers: dict[str, str]  # lower-case names
     content_length: int
     parsed: object = field(default=None, compare=False)
+    admitted: bool = field(default=False, compare=False)
 
 
 class Admission(Protocol):

@@ -25,20 +25,21 @@ _ANY_ORIGIN: Headers = (
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Headers added to every response, by the Origin a browser sent."""
+    """Headers added to every response, by the Origin a browser sent; `origins` are those of pages
+    that may read it."""
 
-    http: HttpConfig
+    origins: tuple[str, ...]
 
     @property
     def any_origin(self) -> bool:
-        return "*" in self.http.cors_origins
+        return "*" in self.origins
 
     def headers(self, origin: str | None) -> Headers:
         if self.any_origin:
             return (*_SECURITY, *_ANY_ORIGIN)
         expose = ("Access-Control-Expose-Headers", ", ".join(CORS_EXPOSED_HEADERS))
         vary = ("Vary", "Origin")
-        if origin is None or origin not in self.http.cors_origins:
+        if origin is None or origin not in self.origins:
             return (*_SECURITY, vary)
         return (*_SECURITY, vary, ("Access-Control-Allow-Origin", origin), expose)
 

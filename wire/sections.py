@@ -5,23 +5,30 @@ from dataclasses import dataclass
 
 from wire.settings import check, check_choice
 
+AUTO = "auto"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    cors_origins: tuple[str, ...] = ("*",)
+    cors_origins: tuple[str, ...] = (AUTO,)
     public_url: str = ""
 
     def __post_init__(self) -> None:
-        for origin in self.cors_origins:
+        for origin in self.cors_origins if self.cors_origins != (AUTO,) else ():
             ok = origin in ("*", "null") or re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+", origin)
-            check(bool(ok), "cors_origins", f"{origin!r} is not *, null or scheme://host[:port]")
+            check(
+                bool(ok), "cors_origins", f"{origin!r} is not auto, *, null or scheme://host[:port]"
+            )
         # A slash at the end would be doubled in Location.
         object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
         ok = self.public_url == "" or re.fullmatch(r"https?://[!-~]+", self.public_url)
         check(bool(ok), "public_url", f"{self.public_url!r} is not an http or https URL")
+
+    def origins(self, usual: tuple[str, ...]) -> tuple[str, ...]:
+        """Of pages that may talk to a service; `auto` is what is usual for that one."""
+        return usual if self.cors_origins == (AUTO,) else self.cors_origins
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,12 @@ def check_choice(section: object, key: str, choices: Collection[str]) -> None:
     check(value in choices, key, f"{value!r} is not one of {', '.join(choices)}")
 
 
+def check_secret(section: object, key: str) -> None:
+    """Never shown, also when it is wrong."""
+    ok = re.fullmatch(r"([!-~]{16,256})?", getattr(section, key))
+    check(bool(ok), key, "is 16 to 256 visible ASCII characters")
+
+
 class _Layer(Enum):
     FILE = 1
     ENVIRON = 2

@@ -8,7 +8,6 @@ had its own name pointed at us cannot hide that name.
 """
 
 import asyncio
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,13 @@ from protocol.errors import ProtocolError
 from protocol.media import media_type
 from protocol.names import JSON_TYPE
 from protocol.replies import Reply, json_reply
-from wire.addresses import is_loopback
+from wire.addresses import LOCAL_NAMES, host_name, is_loopback
+from wire.secret import is_secret
 from wire.settings import SettingsError
 
 MAX_BODY_BYTES = 16 * 1024
 MAX_TOKEN_SECS = 12 * 3600.0
 SECRET_HEADER = "weir-mint"
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 # What a proxy adds: who is behind one may be anywhere.
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
@@ -56,11 +55,7 @@ class Mint:
         self.command = token_command(key.path, auth.audience, auth.issuer, auth.scope_claim)
 
     def knows_secret(self, headers: Mapping[str, str]) -> bool:
-        given = headers.get(SECRET_HEADER, "")
-        # As bytes: text that is not ASCII cannot be compared in constant time.
-        return hmac.compare_digest(
-            given.encode(errors="backslashreplace"), self._key.secret.encode()
-        )
+        return is_secret(headers.get(SECRET_HEADER, ""), self._key.secret)
 
     async def make(self, body: bytes, now: float) -> Reply:
         """Raises ProtocolError."""
@@ -82,8 +77,7 @@ class Mint:
 
 def is_local(headers: Mapping[str, str], peer: str) -> bool:
     """Whether someone at this machine asks, by a name that only this machine has."""
-    host = headers.get("host", "").lower()
-    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    name = host_name(headers.get("host", ""))
     return name in LOCAL_NAMES and is_loopback(peer) and not any(h in headers for h in FORWARDED)
 
 

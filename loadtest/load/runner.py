@@ -21,7 +21,7 @@ from loadtest.memory import resident_bytes
 OnSecond = Callable[[list[Second], Gauges], None]
 
 TICK_S = 0.005
-METRICS = b"GET /metrics HTTP/1.1\r\nHost: origin\r\nConnection: close\r\n\r\n"
+METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,14 @@ import pytest
 import uvloop
 
 from gateway.breaker import State
-from gateway.upstream import TooLarge, Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from gateway.upstream import (
+    BAD_ANSWER,
+    TooLarge,
+    Upstream,
+    UpstreamError,
+    UpstreamRequest,
+    UpstreamResponse,
+)
 from tests.helpers.scripted_origin import (
     Answer,
     Gate,
@@ -117,6 +124,35 @@ async def test_nothing_is_sent_that_nobody_gave(origin: ScriptedOrigin) -> None:
     assert {request.headers["accept-encoding"] for request in origin.requests} == {"identity"}
     sent = [set(request.headers) - ours for request in origin.requests]
     assert sent == [set(), *[{"content-length"}] * 3]
+
+
+async def test_every_request_brings_the_key_that_the_origin_asks_for(
+    origin: ScriptedOrigin,
+) -> None:
+    origin.on("*", PATH, HELLO)
+    async with connected(origin, access_key="k" * 16) as upstream:
+        for request in (GET, POST, DELETE):
+            await upstream.fetch(request)
+        await upstream.fetch(GET, live=True)
+        async with upstream.open(GET) as opened:
+            assert opened.status == 200
+    assert [request.headers["weir-access-key"] for request in origin.requests] == ["k" * 16] * 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (Answer(401, {"WWW-Authenticate": "Weir-Access-Key"}), "upstream.access_key"),
+        (Answer(421, {}), "gateway.origin_url"),
+    ],
+)
+async def test_an_origin_that_does_not_know_us_is_our_fault_not_the_clients(
+    origin: ScriptedOrigin, answer: Answer, named: str
+) -> None:
+    origin.on("GET", PATH, answer)
+    async with connected(origin) as upstream:
+        error = await refusal(upstream, GET)
+    assert (error.status, error.code) == (502, BAD_ANSWER) and named in error.detail
 
 
 @pytest.mark.parametrize("size", [0, 10, 5_000_000])

@@ -32,6 +32,7 @@ T = TypeVar("T")
 def make_config(data_dir: Path, mode: str = "memory", **sections: dict[str, Any]) -> OriginConfig:
     """Small files and short waits, so that tests reach every path quickly."""
     server: dict[str, Any] = {"port": 0, "long_poll_timeout_secs": 5.0, "drain_secs": 5.0}
+    server |= {"allowed_hosts": ("*",)}  # tests call it by many names
     limits: dict[str, Any] = {"max_body_bytes": MIB}
     storage: dict[str, Any] = {
         "mode": mode,

@@ -100,6 +100,7 @@ def launch(
 ) -> Server:
     """Start the process and return at once. `settings` are environment variables."""
     command = ["origin", "--port", "0", "--data-dir", data_dir, "--storage", mode, *arguments]
+    settings = {"DS_SERVER__ALLOWED_HOSTS": "*"} | dict(settings or {})  # tests use many names
     return _spawn(folder, module, command, settings, READY)
 
 
@@ -203,7 +204,8 @@ def started(
 @contextmanager
 def running_server(folder: Path, mode: str) -> Iterator[str]:
     """The URL of a server that must also stop cleanly."""
-    with started(folder, mode, settings={"DS_SERVER__LONG_POLL_TIMEOUT_SECS": "0.5"}) as server:
+    settings = {"DS_SERVER__LONG_POLL_TIMEOUT_SECS": "0.5", "DS_SERVER__ALLOWED_HOSTS": ""}
+    with started(folder, mode, settings=settings) as server:
         yield server.url
         code = server.stop()
         assert code == 0, f"exit code {code}:\n{server.stderr[-2000:]}"

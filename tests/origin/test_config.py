@@ -53,11 +53,11 @@ def test_variable_sets_its_key(
         ("DS_SERVER__HOST", "", "must not be empty"),
         ("DS_SERVER__LONG_POLL_TIMEOUT_SECS", "0", "0.0 is not above 0"),
         ("DS_SERVER__DRAIN_SECS", "-1", "-1.0 is less than 0"),
-        ("DS_HTTP__CORS_ORIGINS", "a.b", "'a.b' is not *, null or scheme://host[:port]"),
+        ("DS_HTTP__CORS_ORIGINS", "a.b", "'a.b' is not auto, *, null or scheme://host[:port]"),
         (
             "DS_HTTP__CORS_ORIGINS",
             "https://a/",
-            "'https://a/' is not *, null or scheme://host[:port]",
+            "'https://a/' is not auto, *, null or scheme://host[:port]",
         ),
         ("DS_HTTP__PUBLIC_URL", "a.b", "'a.b' is not an http or https URL"),
         ("DS_HTTP__PUBLIC_URL", "http://a b", "'http://a b' is not an http or https URL"),

@@ -60,6 +60,7 @@ UNKEYED = {
     "Content-Type": "text/html",
     "Content-Encoding": "identity",
     "X-JWT-Sub": "admin",
+    "Weir-Access-Key": "evil",
     "X-Request-Id-": "evil",
     "Proxy-Authorization": "Basic eDp5",
     "Upgrade-Insecure-Requests": "1",
