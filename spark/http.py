@@ -2,7 +2,7 @@
 was asked and never show the token.
 
 Only GET and HEAD are sent, so repeating a request is always right. Runs on executors: standard
-library only.
+library only, and names.
 """
 
 import json
@@ -14,6 +14,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, urljoin, urlsplit
+
+from protocol.names import ACCESS_KEY
 
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 FIRST_PAUSE_S = 0.1
@@ -35,6 +37,7 @@ class Address:
     token: str = field(default="", repr=False)
     timeout_s: float = 30.0
     retries: int = 5
+    access_key: str = field(default="", repr=False)
 
     @property
     def parts(self) -> SplitResult:
@@ -144,10 +147,10 @@ class Client:
 
     def _send(self, method: str, target: str, headers: Mapping[str, str]) -> Answer:
         connection = self._connection = self._connection or self._connect()
-        token = self._address.token
-        mine = {"User-Agent": "weir-spark"} | (
-            {"Authorization": f"Bearer {token}"} if token else {}
-        )
+        token, key = self._address.token, self._address.access_key
+        mine = {"User-Agent": "weir-spark"}
+        mine |= {"Authorization": f"Bearer {token}"} if token else {}
+        mine |= {ACCESS_KEY: key} if key else {}
         asked = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, target, headers=mine | asked)
         response = connection.getresponse()

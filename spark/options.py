@@ -14,6 +14,7 @@ MIB = 1024 * 1024
 NAMES = (
     "url",
     "token",
+    "accessKey",
     "stream",
     "streams",
     "bucket",
@@ -75,6 +76,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
             _sound(options, "token", token_fault),
             _seconds(options, "timeoutSeconds", 30.0, least=0.001),
             _count(options, "retries", 5),
+            _sound(options, "accessKey", token_fault),
         ),
         streams=streams,
         bucket=bucket,
@@ -107,7 +109,7 @@ def token_fault(text: str) -> str:
 
 
 def _sound(options: Mapping[str, str], name: str, fault: Callable[[str], str]) -> str:
-    text = options.get(name, "")
+    text = options.get(name.lower(), "")
     if said := fault(text):
         raise SourceError(f"option {name!r} {said}")
     return text

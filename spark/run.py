@@ -9,7 +9,7 @@ killed anywhere: the batch that Spark brings again is in the tables already or n
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Event, Lock
@@ -59,7 +59,8 @@ class Options:
     logs: Path
     out: Path
     origin: str = ""  # no state without it
-    token: str = ""
+    token: str = field(default="", repr=False)
+    access_key: str = field(default="", repr=False)
     streams: tuple[str, ...] = ()  # of the origin, beside those of the log
     buckets: tuple[str, ...] = ()
     watch: bool = False
@@ -122,7 +123,8 @@ def make_state(context: Context) -> list[str]:
     if not options.origin:
         return []
     context.progress.doing("state: reading streams")
-    origin = Origin(Address(options.origin, options.token), options.streams, options.buckets)
+    address = Address(options.origin, options.token, access_key=options.access_key)
+    origin = Origin(address, options.streams, options.buckets)
     usage = context.tables.read(context.session, "usage", schema_of(context.session, "usage"))
     try:
         done = update_state(context.session, context.tables, origin, usage)

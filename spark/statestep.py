@@ -312,6 +312,7 @@ def _new_rows(session: SparkSession, address: Address, news: list[Stream]) -> Da
         .options(
             url=address.url,
             token=address.token,
+            accessKey=address.access_key,
             timeoutSeconds=address.timeout_s,
             retries=address.retries,
             # The source takes encoded names too: so every name is meant as it is.

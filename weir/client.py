@@ -29,6 +29,7 @@ from protocol.names import (
 from protocol.offsets import START, is_offset
 from protocol.requests import is_true
 from protocol.state import split_array
+from weir.access import access_headers
 from weir.escapes import shown
 from weir.exits import RequestFailed
 from weir.multipart import Decoder, MultipartError, Part
@@ -82,7 +83,7 @@ async def open_stream(
     url: str, token: str | None, complain: Callable[[str], None]
 ) -> AsyncIterator["StreamClient"]:
     """`complain` is told what went wrong and does not end the reading."""
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers = access_headers() | ({"Authorization": f"Bearer {token}"} if token else {})
     async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as session:
         yield StreamClient(session, parse_url(url), complain)
 

@@ -17,6 +17,7 @@ import msgspec
 
 from gateway.config import GatewayConfig
 from gateway.devkeys import ensure_dev_key
+from weir.access import KEYS
 from weir.certificates import ensure_dev_certificate
 from weir.envoy import LEAVE_SECS, EnvoyPorts, envoy_lines, find_envoy, serve_envoy, settings_of
 from weir.envoyconfig import EnvoySettings
@@ -44,7 +45,7 @@ def run_fleet(arguments: argparse.Namespace) -> int:
     plan = make_plan(argparse.Namespace(**{**vars(arguments), **of_up}), os.environ)
     plan = replace(plan, gateway=in_a_fleet(plan.gateway))
     set_up_logging(plan.gateway.log)
-    folder = Path(plan.origin.storage.data_dir) / "keys"
+    folder = Path(plan.origin.storage.data_dir) / KEYS
     ensure_dev_key(folder)
     if not arguments.cert:
         arguments.cert = arguments.key = str(ensure_dev_certificate(folder, datetime.now(UTC)))

@@ -1,8 +1,9 @@
 """`weir keys DIR`: what a fleet of gateways behind Envoy shares, made when it is not there yet.
 
-In the folder: secrets of all gateways (a file for `weir gateway --config`), a certificate for
-development, and the public half of a development key whose private half lies apart, where neither
-gateways nor Envoy can read it. Who has an issuer names its key set, and gets no development key.
+In the folder: secrets of all gateways and their origin (a file for `--config` of both), that of the
+origin alone for other commands that ask it, a certificate for development, and the public half of a
+development key whose private half lies apart, where neither gateways nor Envoy can read it. Who has
+an issuer names its key set, and gets no development key.
 """
 
 import argparse
@@ -10,11 +11,13 @@ import secrets
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gateway.devkeys import JWKS_FILE, KEY_FILE, ensure_dev_key, replace_file
+from gateway.devkeys import JWKS_FILE, KEY_FILE, ensure_dev_key, replace_file, write_private
+from weir.access import ORIGIN_KEY_FILE
 from weir.certificates import ensure_dev_certificate
 
 SECRETS_FILE = "secrets.toml"
 SECRET_BYTES = 32
+ACCESS_KEY = "access_key"
 
 
 def run_keys(arguments: argparse.Namespace) -> int:
@@ -38,12 +41,20 @@ def run_keys(arguments: argparse.Namespace) -> int:
 
 
 def ensure_secrets(folder: Path) -> Path:
-    """What must be the same on all gateways, and known to nobody else."""
+    """What must be the same everywhere, and known to nobody else. A file of an older version gets
+    what it lacks."""
     path = folder / SECRETS_FILE
-    if not path.exists():
-        lines = ["[cache]", *(f'{name} = "{_secret()}"' for name in ("redis_key", "cursor_key"))]
-        replace_file(path, "".join(f"{line}\n" for line in lines).encode(), mode=0o600)
+    text = path.read_text() if path.exists() else _section("cache", "redis_key", "cursor_key")
+    if ACCESS_KEY not in text:
+        key = _secret()
+        write_private(folder / ORIGIN_KEY_FILE, key)
+        text += "".join(f'[{name}]\n{ACCESS_KEY} = "{key}"\n' for name in ("server", "upstream"))
+        replace_file(path, text.encode(), mode=0o600)
     return path
+
+
+def _section(name: str, *keys: str) -> str:
+    return f"[{name}]\n" + "".join(f'{key} = "{_secret()}"\n' for key in keys)
 
 
 def _secret() -> str:

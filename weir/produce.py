@@ -27,6 +27,7 @@ from protocol.names import (
     PRODUCER_SEQ,
     STREAM_CLOSED,
 )
+from weir.access import access_headers
 from weir.client import FIRST_PAUSE_SECS, LAST_PAUSE_SECS, parse_url
 from weir.exits import RequestFailed
 from weir.serve import stop_asked
@@ -121,7 +122,7 @@ class Producer:
 
     async def beat(self, every_s: float, count: int | None) -> None:
         """Beats that an outage swallowed are not made up for: the next one comes in time."""
-        async with aiohttp.ClientSession(timeout=TIMEOUT) as session:
+        async with aiohttp.ClientSession(timeout=TIMEOUT, headers=access_headers()) as session:
             self._session = session
             sent = 0
             due = time.monotonic()

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TextIO
 
 from spark.options import token_fault, url_fault
+from weir.access import key_beside, named_key
 from weir.exits import RequestFailed
 from weir.state import token_of
 from wire.settings import SettingsError
@@ -43,6 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise SettingsError("--origin", fault)
     if fault := token_fault(token):
         raise SettingsError("--token", fault)
+    access_key = named_key() or key_beside(logs, origin)
     _need_spark()
     (out / JAVA_LOG).parent.mkdir(parents=True, exist_ok=True)
 
@@ -59,6 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
         out=out,
         origin=origin,
         token=token,
+        access_key=access_key,
         streams=tuple(arguments.stream),
         buckets=tuple(arguments.bucket),
         watch=arguments.watch,

@@ -29,9 +29,11 @@ from gateway.devkeys import (
     ensure_dev_key,
     sign_token,
     token_command,
+    write_private,
 )
 from origin.config import OriginConfig
 from origin.config import load_config as load_origin_config
+from weir.access import KEYS, ORIGIN_KEY_FILE
 from weir.exits import run_child
 from weir.serve import base_url
 from weir.serve_gateway import Ports, gateway_lines, gateway_url, serve_gateway
@@ -54,6 +56,11 @@ class Plan:
     origin: OriginConfig
     gateway: GatewayConfig
     keys: Path | None
+
+    @property
+    def origin_key(self) -> Path:
+        """Where other tools of this user find the secret that the origin asks for."""
+        return Path(self.origin.storage.data_dir) / KEYS / ORIGIN_KEY_FILE
 
     @property
     def dev_key(self) -> Path | None:
@@ -84,15 +91,24 @@ def make_plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Plan
         profile=arguments.profile,
         config_file=arguments.config,
     )
+    origin = for_gateways_only(origin)
     data = Path(origin.storage.data_dir)
-    keys = str(data / "keys" / JWKS_FILE)
+    keys = str(data / KEYS / JWKS_FILE)
     log: dict[str, object] = {"access_log": str(data / "access")}
     auth: dict[str, object] = {"jwks": keys, "issuer": DEV_ISSUER, "audience": DEV_AUDIENCE}
     gateway = _load_gateway(arguments, environ, {"gateway": log, "auth": auth})
     if gateway.auth.mode == "jwt" and gateway.auth.jwks == keys:
-        return Plan(origin, gateway, data / "keys")
+        return Plan(origin, gateway, data / KEYS)
     # Whose tokens are meant is known to whoever brought the keys.
     return Plan(origin, _load_gateway(arguments, environ, {"gateway": log}), None)
+
+
+def for_gateways_only(config: OriginConfig) -> OriginConfig:
+    """The origin as it stands behind a gateway that is started with it: it listens to nobody else,
+    and to no web page. Its secret is new each time, unless somebody chose one."""
+    key = config.server.access_key or secrets.token_urlsafe(SECRET_BYTES)
+    server, http = replace(config.server, access_key=key), replace(config.http, cors_origins=())
+    return replace(config, server=server, http=http)
 
 
 def _load_gateway(
@@ -115,11 +131,15 @@ def _load_gateway(
 
 
 def point_at_origin(plan: Plan, port: int) -> GatewayConfig:
-    """The gateway's configuration with the address that the origin really has."""
+    """The gateway's configuration with the address and the secret that the origin really has."""
     server = plan.origin.server
     host = ANY_ADDRESS.get(server.host, server.host)
     url = base_url(host, port, tls=plan.origin.tls.cert_path != "")
-    return replace(plan.gateway, gateway=replace(plan.gateway.gateway, origin_url=url))
+    return replace(
+        plan.gateway,
+        gateway=replace(plan.gateway.gateway, origin_url=url),
+        upstream=replace(plan.gateway.upstream, access_key=server.access_key),
+    )
 
 
 # -- processes ---------------------------------------------------------------------------------
@@ -161,6 +181,9 @@ class Up:
         origin = self._plan.origin
         told = self._start("origin", origin.server.drain_secs, lambda c: _origin_child(origin, c))
         print(origin_line(origin, int(told)), flush=True)
+        # Now: while another process has the data, its key is there.
+        write_private(self._plan.origin_key, origin.server.access_key)
+        print(f"weir origin asks for the key in {self._plan.origin_key}", flush=True)
         return point_at_origin(self._plan, int(told))
 
     def _start_gateway(self, name: str, config: GatewayConfig) -> Ports:

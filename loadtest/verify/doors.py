@@ -15,6 +15,7 @@ import aiohttp
 from yarl import URL
 
 from loadtest.verify.history import Outcome
+from protocol.names import ACCESS_KEY
 from protocol.paths import stream_url
 
 PLAIN_SECS = 8.0
@@ -26,10 +27,14 @@ REFUSED, TIMEOUT, RESET, CUT, BUSY = "refused", "timeout", "reset", "cut", "busy
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A way in: Envoy, one of the gateways, or the origin itself."""
+    """A way in: Envoy, one of the gateways, or the origin itself, which asks for its key."""
 
     name: str
     url: str
+    key: str = ""
+
+    def headers(self, more: Mapping[str, str]) -> Mapping[str, str]:
+        return {**more, ACCESS_KEY: self.key} if self.key else more
 
 
 @dataclass(slots=True)
@@ -82,7 +87,7 @@ class Doors:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.request(
-                    method, url, headers=headers, data=body, allow_redirects=False
+                    method, url, headers=door.headers(headers), data=body, allow_redirects=False
                 ) as reply,
             ):
                 _take_head(answer, reply)
@@ -102,7 +107,7 @@ class Doors:
         answer = Answer(self.now())
         try:
             async with self._session.get(
-                _url(door, stream, "", query), headers=headers, allow_redirects=False
+                _url(door, stream, "", query), headers=door.headers(headers), allow_redirects=False
             ) as reply:
                 _take_head(answer, reply)
                 answer.trouble = _trouble_of(answer.status)

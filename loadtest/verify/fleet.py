@@ -42,7 +42,9 @@ ENVOY_SHARE = GATEWAYS  # for each request that goes to one of the gateways
 SERVER_PORTS = (20_000, 32_000)
 INJECTED = "faults.jsonl"
 
+ORIGIN_KEY = "that-of-a-verified-fleet"
 ORIGIN_SETTINGS = {
+    "DS_SERVER__ACCESS_KEY": ORIGIN_KEY,
     # Small, so that a short run has many chunks, journal files and checkpoints.
     "DS_STORAGE__CHUNK_BYTES": "8192",
     "DS_STORAGE__JOURNAL_BYTES": "262144",
@@ -52,6 +54,7 @@ ORIGIN_SETTINGS = {
     "DS_LOG__LEVEL": "warning",
 }
 GATEWAY_SETTINGS = {
+    "DS_UPSTREAM__ACCESS_KEY": ORIGIN_KEY,
     "DS_GATEWAY__LONG_POLL_TIMEOUT_SECS": "3",
     "DS_GATEWAY__SSE_ROTATION_SECS": "12",
     "DS_GATEWAY__SSE_HEARTBEAT_SECS": "1",
@@ -213,7 +216,7 @@ def make_fleet(
     origin_port = next(ports)
     origin_url = f"http://127.0.0.1:{origin_port}"
     parts = {ORIGIN: _origin(folder, origin_port)}
-    fleet = Fleet(parts, [], Door(ORIGIN, origin_url))
+    fleet = Fleet(parts, [], Door(ORIGIN, origin_url, ORIGIN_KEY))
     settings = {"DS_AUTH__JWKS": jwks_url}
     if REDIS not in left_out:
         with fleet.unless_missing(REDIS):

@@ -143,10 +143,18 @@ def test_a_redirect_elsewhere_is_refused_so_no_token_goes_there(
     assert "pass" not in str(caught.value)
 
 
+def test_the_key_of_an_origin_goes_along(server: ScriptedOrigin) -> None:
+    server.on("GET", "/x", GOOD)
+    with Client(Address(server.url, access_key="k" * 16)) as client:
+        client.get("it", "/x")
+    [request] = server.requests
+    assert request.headers["weir-access-key"] == "k" * 16
+    assert "authorization" not in request.headers
+
+
 def test_nothing_shows_the_token(server: ScriptedOrigin) -> None:
-    address = Address(server.url, TOKEN)
-    assert TOKEN not in repr(address)
-    assert TOKEN not in str(address)
+    address = Address(server.url, TOKEN, access_key="k" * 16)
+    assert TOKEN not in f"{address!r} {address}" and "kkk" not in f"{address!r} {address}"
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_names_are_known_in_any_case() -> None:
     values = {"url": URL["url"], "bucket": "b", "failOnDataLoss": "true", "failOnError": "false"}
     numbers = dict.fromkeys(("partitionBytes", "maxBytesPerBatch", "timeoutSeconds"), "5")
     others = {"retries": "1", "pollSeconds": "1", "prefix": "x", "start": "1", "end": "2"}
-    given = values | numbers | others | {"token": "t"}
+    given = values | numbers | others | {"token": "t", "accessKey": "k"}
     assert {*given, "stream", "streams"} == set(NAMES)
     upper = {name.upper(): value for name, value in given.items()}
     assert parse_options(upper, streaming=False) == parse_options(given, streaming=False)

@@ -39,7 +39,7 @@ def load(session: SparkSession, door: Door, **options: object) -> DataFrame:
 
 def test_the_examples_of_the_documentation_run(
     session: SparkSession,
-    front: Door,
+    gateway: Door,
     writer: Writer,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -48,9 +48,9 @@ def test_the_examples_of_the_documentation_run(
     writer.bucket("shop")
     for name in ("eu-1", "us-1"):
         writer.lay(f"/ds/shop/{name}", f'["{name}"]')
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"token": gateway.token}
     for snippet in snippets_of(DOCUMENT):
-        text = snippet.text.replace("http://localhost:4437", front.url)
+        text = snippet.text.replace("http://localhost:8080", gateway.url)
         exec(text.replace('"lake/', f'"{tmp_path}/'), names)
     assert '{"order":1}' in capsys.readouterr().out
     written = session.read.parquet(f"{tmp_path}/orders")

@@ -2,6 +2,7 @@ import tomllib
 from pathlib import Path
 
 from gateway.config import load_config
+from origin.config import load_config as load_origin_config
 from tests.weir.conftest import Weir
 
 URL = "https://issuer.example/jwks.json"
@@ -15,11 +16,11 @@ def test_the_private_key_is_kept_apart(weir: Weir, tmp_path: Path) -> None:
     shared, private = tmp_path / "shared", tmp_path / "private"
     done = weir("keys", str(shared), "--private", str(private))
     assert done.code == 0
-    assert set(read_all(shared)) == {"dev-jwks.json", "dev-tls.pem", "secrets.toml"}
+    assert set(read_all(shared)) == {"dev-jwks.json", "dev-tls.pem", "origin-key", "secrets.toml"}
     assert b"PRIVATE" in read_all(private)["dev-key.pem"]
     assert b'"d"' not in read_all(shared)["dev-jwks.json"]
     assert "DEVELOPMENT KEY" in done.out[0] and str(private) in done.out[0]
-    for name in ("dev-tls.pem", "secrets.toml"):
+    for name in ("dev-tls.pem", "origin-key", "secrets.toml"):
         assert (shared / name).stat().st_mode & 0o077 == 0
 
 
@@ -33,7 +34,7 @@ def test_a_second_run_changes_nothing(weir: Weir, tmp_path: Path) -> None:
 def test_no_development_key_beside_the_keys_of_an_issuer(weir: Weir, tmp_path: Path) -> None:
     done = weir("keys", str(tmp_path), "--jwks", URL)
     assert (done.code, done.out) == (0, [f"weir: tokens are checked by the keys of {URL}"])
-    assert set(read_all(tmp_path)) == {"dev-tls.pem", "secrets.toml"}
+    assert set(read_all(tmp_path)) == {"dev-tls.pem", "origin-key", "secrets.toml"}
 
 
 def test_the_secrets_are_settings_of_a_gateway(weir: Weir, tmp_path: Path) -> None:
@@ -43,3 +44,23 @@ def test_the_secrets_are_settings_of_a_gateway(weir: Weir, tmp_path: Path) -> No
     cache = tomllib.loads((tmp_path / "secrets.toml").read_text())["cache"]
     assert (config.cache.redis_key, config.cache.cursor_key) == tuple(cache.values())
     assert len(set(cache.values())) == 2 and all(len(secret) >= 32 for secret in cache.values())
+
+
+def test_the_origin_asks_for_the_key_that_gateways_send(weir: Weir, tmp_path: Path) -> None:
+    weir("keys", str(tmp_path))
+    file = str(tmp_path / "secrets.toml")
+    config = load_config({}, {"DS_AUTH__MODE": "off"}, config_file=file)
+    key = load_origin_config({}, {}, config_file=file).server.access_key
+    assert key and key == config.upstream.access_key
+    assert (tmp_path / "origin-key").read_text() == f"{key}\n"
+
+
+def test_secrets_of_an_older_version_stay_and_get_what_they_lack(
+    weir: Weir, tmp_path: Path
+) -> None:
+    old = {"redis_key": "r" * 40, "cursor_key": "c" * 40}
+    lines = "".join(f'{name} = "{value}"\n' for name, value in old.items())
+    (tmp_path / "secrets.toml").write_text(f"[cache]\n{lines}")
+    assert weir("keys", str(tmp_path)).code == 0
+    found = tomllib.loads((tmp_path / "secrets.toml").read_text())
+    assert found["cache"] == old and found["server"] == found["upstream"]

@@ -1,6 +1,7 @@
 """`weir up`: what it decides, and the processes as a newcomer meets them."""
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -88,6 +89,23 @@ def test_no_key_is_made_when_tokens_are_off(folder: Path) -> None:
 def test_the_gateway_is_pointed_at_the_real_port(folder: Path, host: str, url: str) -> None:
     made = plan(environ={"DS_SERVER__HOST": host, "DS_GATEWAY__ORIGIN_URL": "http://other"})
     assert point_at_origin(made, 5).gateway.origin_url == url
+
+
+def test_the_origin_listens_to_its_gateway_alone(folder: Path) -> None:
+    made, other = plan(), plan()
+    key = made.origin.server.access_key
+    assert len(key) >= 32 and key != other.origin.server.access_key  # of this run
+    assert point_at_origin(made, 5).upstream.access_key == key
+    assert made.origin.cors_origins == ()
+    assert made.gateway.cors_origins == ("*",)
+
+
+def test_a_key_that_somebody_chose_stays(folder: Path) -> None:
+    chosen = {"DS_SERVER__ACCESS_KEY": "k" * 20, "DS_UPSTREAM__ACCESS_KEY": "other" * 5}
+    made = plan(environ=chosen | {"DS_HTTP__CORS_ORIGINS": "https://app.example"})
+    assert point_at_origin(made, 5).upstream.access_key == "k" * 20
+    assert made.gateway.cors_origins == ("https://app.example",)
+    assert made.origin.cors_origins == ()  # pages talk to the gateway
 
 
 def curls(text: str) -> list[str]:
@@ -179,6 +197,34 @@ def test_the_printed_lines_work_when_pasted_and_survive_a_restart(tmp_path: Path
         assert again.stop() == 0
 
 
+ORIGIN = re.compile(r"weir origin listening on (http://\S+)")
+
+
+def test_a_page_beside_it_gets_nothing_from_the_origin(tmp_path: Path) -> None:
+    """What any page that is open in a browser of this machine could send to its port."""
+    with serving(launch_up(tmp_path)) as server:
+        create, append, read = curls(server.stdout)
+        assert paste(create).startswith("HTTP/1.1 201 ") and paste(append)
+        found = ORIGIN.search(server.stdout)
+        assert found
+        url = f"{found[1]}/v1/stream/demo"
+        attempts = [
+            call(method, url, headers)
+            for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
+            for headers in ({}, {"Origin": "https://evil.example"}, {"Host": "evil.example"})
+        ]
+        assert {attempt.status for attempt in attempts} == {401, 403, 421}
+        assert not any("Access-Control-Allow-Origin" in attempt.headers for attempt in attempts)
+        assert paste(read).endswith("\n\nhello")
+        path = tmp_path / "data/keys/origin-key"
+        assert path.stat().st_mode & 0o077 == 0
+        key = {"Weir-Access-Key": path.read_text().strip()}
+        assert call("GET", url, key).body == b"hello"
+        assert call("GET", url, key | {"Origin": "https://evil.example"}).status == 403
+        assert f"asks for the key in {Path('data/keys/origin-key')}" in server.stdout
+        assert key["Weir-Access-Key"] not in server.stdout + server.stderr
+
+
 def secret_in(server: Server) -> str:
     return server.stdout.partition("/console/#mint=")[2].split()[0]
 
@@ -245,7 +291,7 @@ def test_configured_keys_leave_no_development_key(tmp_path: Path) -> None:
     with serving(launch_up(tmp_path, settings=settings)) as server:
         assert "$TOKEN" in server.stdout
         assert call("GET", f"{server.url}/v1/stream/x").status == 401
-        assert not (tmp_path / "data/keys").exists()
+        assert [path.name for path in (tmp_path / "data/keys").iterdir()] == ["origin-key"]
 
 
 def test_a_start_that_fails_is_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""The secret by which an origin knows its gateways, for other commands that talk to an origin.
+
+A file holds it: `WEIR_ACCESS_KEY_FILE` names one, and `weir up` keeps that of its run beside the
+streams. The latter is for servers of this machine alone.
+"""
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from protocol.names import ACCESS_KEY
+from wire.addresses import is_loopback
+from wire.settings import SettingsError
+
+FILE_VARIABLE = "WEIR_ACCESS_KEY_FILE"
+KEYS = "keys"  # the folder in the data directory of `weir up`
+ORIGIN_KEY_FILE = "origin-key"
+
+
+def access_headers() -> dict[str, str]:
+    """What to send to an origin besides a token; nothing unless the environment names a file."""
+    key = named_key()
+    return {ACCESS_KEY: key} if key else {}
+
+
+def named_key() -> str:
+    """Of the file that the environment names; raises SettingsError."""
+    name = os.environ.get(FILE_VARIABLE)
+    return _read(Path(name)) if name else ""
+
+
+def key_beside(logs: Path, url: str) -> str:
+    """That of the `weir up` whose access log this is, for an origin on this machine."""
+    path = logs.resolve().parent / KEYS / ORIGIN_KEY_FILE
+    if not path.is_file() or not is_loopback(urlsplit(url).hostname or ""):
+        return ""
+    return _read(path)
+
+
+def _read(path: Path) -> str:
+    try:
+        key = path.read_text("ascii").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(str(path), f"cannot be read ({error})") from error
+    if not key.isprintable() or " " in key:
+        raise SettingsError(str(path), "does not hold one key")
+    return key
