@@ -13,7 +13,8 @@ from wire.addresses import is_loopback
 from wire.settings import SettingsError
 
 FILE_VARIABLE = "WEIR_ACCESS_KEY_FILE"
-KEYS = "keys"  # the folder in the data directory of `weir up`
+DATA = "data"  # the data directory of `weir up`, unless somebody chose another
+KEYS = "keys"  # the folder in it
 ORIGIN_KEY_FILE = "origin-key"
 
 
@@ -31,10 +32,11 @@ def named_key() -> str:
 
 def key_beside(logs: Path, url: str) -> str:
     """That of the `weir up` whose access log this is, for an origin on this machine."""
-    path = logs.resolve().parent / KEYS / ORIGIN_KEY_FILE
-    if not path.is_file() or not is_loopback(urlsplit(url).hostname or ""):
+    if not is_loopback(urlsplit(url).hostname or ""):
         return ""
-    return _read(path)
+    beside = logs.resolve().parent
+    paths = (data / KEYS / ORIGIN_KEY_FILE for data in (beside, beside / DATA, Path(DATA)))
+    return next((_read(path) for path in paths if path.is_file()), "")
 
 
 def _read(path: Path) -> str:

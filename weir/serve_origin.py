@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import uvloop
 
@@ -64,7 +65,8 @@ async def _serve_origin(
     return 0
 
 
-def origin_line(config: OriginConfig, port: int) -> str:
+def origin_line(config: OriginConfig, port: int, key_file: Path | None = None) -> str:
     url = base_url(config.server.host, port, tls=config.tls.cert_path != "")
     data = "" if config.storage.mode == "memory" else f", data {config.storage.data_dir}"
-    return f"weir origin listening on {url} (storage {config.storage.mode}{data})"
+    key = "" if key_file is None else f", key in {key_file}"
+    return f"weir origin listening on {url} (storage {config.storage.mode}{data}{key})"

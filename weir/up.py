@@ -180,10 +180,9 @@ class Up:
         """What a gateway in front of it is configured as."""
         origin = self._plan.origin
         told = self._start("origin", origin.server.drain_secs, lambda c: _origin_child(origin, c))
-        print(origin_line(origin, int(told)), flush=True)
-        # Now: while another process has the data, its key is there.
+        # Not before: while another process has the data, its key is there.
         write_private(self._plan.origin_key, origin.server.access_key)
-        print(f"weir origin asks for the key in {self._plan.origin_key}", flush=True)
+        print(origin_line(origin, int(told), self._plan.origin_key), flush=True)
         return point_at_origin(self._plan, int(told))
 
     def _start_gateway(self, name: str, config: GatewayConfig) -> Ports:

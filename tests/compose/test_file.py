@@ -21,6 +21,8 @@ from tests.compose.composefile import (
     select,
 )
 from tests.compose.native import ROOT
+from weir.access import ORIGIN_KEY_FILE
+from weir.keys import SECRETS_FILE
 
 PRODUCTION = ROOT / "configs/compose/production.yml"
 TASKS = {"keys", "edge-config", "token"}
@@ -31,6 +33,7 @@ REAL = {
     "WEIR_TLS_CERTIFICATE": "chain.pem",
     "WEIR_TLS_KEY": "key.pem",
     "WEIR_GATEWAY_SECRETS": "secrets.toml",
+    "WEIR_ORIGIN_KEY": "origin-key",
 }
 SERVICES = sorted(read_compose(ROOT / "docker-compose.yml")["services"])
 
@@ -216,7 +219,19 @@ def test_production_uses_nothing_that_was_made_for_development() -> None:
     assert "--no-plain" in services["edge-config"]["command"]
     for name in ("gateway-1", "gateway-2"):
         assert services[name]["environment"]["DS_CACHE__REDIS_URL"]  # what is below stays
+    for name in ("gateway-1", "gateway-2", "origin"):
         assert services[name]["secrets"] == ["gateway_secrets"]
+        assert services[name]["command"][-1] == "/run/secrets/gateway_secrets"
+
+
+def test_origin_gateways_and_reports_share_the_key(compose: Json) -> None:
+    services = compose["services"]
+    for name in ("gateway-1", "gateway-2", "origin"):
+        assert services[name]["command"][-2:] == ["--config", f"/etc/weir/{SECRETS_FILE}"]
+        assert ("shared", "/etc/weir", False) in mounts(services[name])
+    key = services["report"]["environment"]["WEIR_ACCESS_KEY_FILE"]
+    assert key == f"/etc/weir/{ORIGIN_KEY_FILE}"
+    assert ("shared", "/etc/weir", False) in mounts(services["report"])
 
 
 @pytest.mark.parametrize(

@@ -117,8 +117,10 @@ def test_prometheus_judges_by_the_alerts_and_complains_of_nothing(stack: Stack) 
 
 
 def test_the_inspector_shows_what_goes_to_the_origin(stack: Stack) -> None:
+    key = (stack.folder / "volume-shared/origin-key").read_text().strip()
+    headers = {"Host": "localhost", "Weir-Access-Key": key}
     with Connection(stack.ports["inspector", 4438]) as connection:
-        assert connection.request("GET", "/v1/stream/heartbeat?offset=-1").status == 200
+        assert connection.request("GET", "/v1/stream/heartbeat?offset=-1", headers).status == 200
     flows = fetch(stack.url("inspector", 8081) + "/flows")
     [flow] = [flow for flow in flows if flow["request"]["path"].startswith("/v1/stream/heartbeat")]
     assert flow["comment"].startswith("origin | catch-up | -1 → ")

@@ -52,7 +52,7 @@ def write_log(folder: Path) -> None:
 def stack(compose: Json, programs: dict[str, Path], tmp_path: Path) -> Iterator[Stack]:
     need(shutil.which("java"), "Spark needs a Java runtime")
     chosen = select(compose, ["analytics"])
-    with running({name: chosen[name] for name in NAMES}, tmp_path, programs) as stack:
+    with running({name: chosen[name] for name in ("keys", *NAMES)}, tmp_path, programs) as stack:
         stack.beside |= JAVA
         yield stack
 
@@ -60,11 +60,13 @@ def stack(compose: Json, programs: dict[str, Path], tmp_path: Path) -> Iterator[
 @pytest.mark.timeout(900)
 def test_the_report_is_made_on_the_cluster(stack: Stack) -> None:
     write_log(stack.folder / "volume-access-log")
+    stack.run("keys")
+    key = (stack.folder / "volume-shared/origin-key").read_text().strip()
     stack.start("origin")
     stack.wait_until_healthy("origin")
     with Client(stack.ports["origin", 4437]) as client:
-        client.create("items", "application/json")
-        client.append("items", CHANGE, "application/json")
+        client.create("items", "application/json", weir_access_key=key)
+        client.append("items", CHANGE, "application/json", weir_access_key=key)
     for name in ("spark-master", "spark-worker"):
         stack.start(name)
         stack.wait_until_healthy(name, PATIENCE_S)

@@ -55,10 +55,21 @@ def test_a_file_that_holds_no_key_is_named(
     ],
 )
 def test_the_key_beside_a_log_is_for_this_machine_alone(
-    key_file: Path, tmp_path: Path, url: str, found: str
+    key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, found: str
 ) -> None:
-    assert key_beside(tmp_path / "access", url) == found
+    monkeypatch.chdir(tmp_path)
+    assert key_beside(Path("access"), url) == found
     assert key_beside(tmp_path / "elsewhere/access", url) == ""
+
+
+@pytest.mark.parametrize("logs", ["data/access", "logs", "elsewhere/logs"])
+def test_the_key_of_the_usual_folder_is_found_from_every_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: str
+) -> None:
+    (tmp_path / "data/keys").mkdir(parents=True)
+    (tmp_path / "data/keys/origin-key").write_text(KEY)
+    monkeypatch.chdir(tmp_path)
+    assert key_beside(Path(logs), "http://localhost:4437") == KEY
 
 
 def test_commands_reach_an_origin_that_asks_for_its_key(
