@@ -329,6 +329,7 @@ class Chunks:
         return answer
 
     def _refuse(self, flight: Flight[Answer], response: UpstreamResponse, took: float) -> Answer:
+        self._learn(flight, incarnation_told(response.headers))
         if response.status in (404, 410) and not flight.detached:  # else it is old news
             self._miss(*flight.key, response)
         stream = flight.key[0]
@@ -340,10 +341,11 @@ class Chunks:
     def _miss(self, stream: str, offset: str, response: UpstreamResponse) -> None:
         """What is not there: the stream, the offset, or a part that it need not have?"""
         earliest = response.headers.get("stream-earliest-offset")
+        is_there = response.status == 410 and incarnation_told(response.headers) != ""
         if response.status == 410 and earliest is not None:
             self._store.drop(stream, offset)
             self.learn_earliest(stream, earliest)
-        elif offset.startswith("/"):
+        elif offset.startswith("/") or is_there:  # but another than the offset's
             self._store.drop(stream, offset)
         elif response.status == 404 or offset in (START, NOW):
             self.lost(stream)

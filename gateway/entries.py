@@ -13,6 +13,7 @@ from weakref import ReferenceType, ref
 from gateway.rules.freshness import Policy
 from protocol.media import media_type, text_like
 from protocol.names import DEFAULT_CONTENT_TYPE
+from protocol.offsets import incarnation_of_offset
 from protocol.sse import (
     base64_event,
     base64_lines,
@@ -189,7 +190,8 @@ def is_true(headers: Mapping[str, str], name: str) -> bool:
 
 def incarnation_told(headers: Mapping[str, str]) -> str:
     """Of the stream that an answer with these headers is about; empty if they do not say."""
-    return incarnation_of(headers.get("etag", ""))
+    told = incarnation_of(headers.get("etag", ""))
+    return told or incarnation_of_offset(headers.get("stream-next-offset", ""))
 
 
 def incarnation_of(etag: str) -> str:

@@ -25,11 +25,12 @@ from gateway.readers import SseReader, Waiting
 from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Policy
-from gateway.rules.routes import is_replaced, long_poll_target
+from gateway.rules.routes import is_ahead, is_replaced, long_poll_target
 from gateway.upstream import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from protocol import replies
 from protocol.cursors import next_cursor
 from protocol.errors import ProtocolError
+from protocol.offsets import are_ordered
 from protocol.replies import Reply
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Hub:
         """The position was beyond the tail; those who put it there are told so."""
         error = ProtocolError(400, "invalid-offset", "The offset is beyond the stream's tail.")
         self._refuse_waiting(replies.problem_of(error), error.code, beyond=offset)
-        for reader in [r for r in self.readers if r.offset > offset]:
+        for reader in [r for r in self.readers if is_ahead(r.offset, offset)]:
             reader.end("upstream-error")
         if self._poll is not None:
             self._poll.cancel()
@@ -148,6 +149,19 @@ class Hub:
         self._end_readers("deleted")
         self.end()
         return waiting
+
+    def is_astray(self, offset: str) -> bool:
+        """Whether we ask at an offset that cannot be compared with one that names the stream: one
+        of before, of an ancestor, or of another stream."""
+        return not self.is_resting and not are_ordered(self.position, offset)
+
+    def dissolve(self) -> tuple[list[Waiting], list[SseReader]]:
+        """The end, and those who were here: each has another place to go to."""
+        waiting, readers = list(self.waiting), list(self.readers)
+        self.waiting.clear()
+        self.readers.clear()
+        self.end()
+        return waiting, readers
 
     # -- the upstream tail ---------------------------------------------------------------------
 
@@ -234,6 +248,9 @@ class Hub:
             self._refuse_waiting(_as_reply(response), "upstream-refused", at=self.position)
             self._leave_place("trimmed")
             self._hubs.begins_at(self.stream, headers["stream-earliest-offset"])
+        elif response.status == 410 and incarnation_told(headers):  # there is a stream, but another
+            self._refuse_waiting(_as_reply(response), "upstream-refused", at=self.position)
+            self._leave_place("deleted")
         elif response.status in (404, 410):
             self.end_all(_as_reply(response), "not-found", "deleted")
             self._hubs.gone(self.stream)
@@ -319,12 +336,15 @@ class Hub:
 
     def _call_stragglers(self, everyone: bool = False) -> None:
         """Those the data went past without beginning at their place look for it themselves."""
-        for waiting in [w for w in self.waiting if everyone or w.offset < self.position]:
+        for waiting in [w for w in self.waiting if everyone or self._has_passed(w.offset)]:
             del self.waiting[waiting]
             self._hubs.place(waiting)
-        for reader in [r for r in self.readers if everyone or r.offset < self.position]:
+        for reader in [r for r in self.readers if everyone or self._has_passed(r.offset)]:
             del self.readers[reader]
             self._hubs.follow(reader)
+
+    def _has_passed(self, offset: str) -> bool:
+        return offset != self.position and not is_ahead(offset, self.position)
 
     def _refuse_waiting(
         self, reply: Reply, error: str, *, at: str | None = None, beyond: str | None = None
@@ -332,7 +352,7 @@ class Hub:
         for waiting in list(self.waiting):
             if at is not None and waiting.offset != at:
                 continue
-            if beyond is not None and waiting.offset <= beyond:
+            if beyond is not None and not is_ahead(waiting.offset, beyond):
                 continue
             del self.waiting[waiting]
             waiting.call.verdict = "error" if reply.status >= 500 else "hub"

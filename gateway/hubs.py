@@ -19,6 +19,7 @@ from gateway.hub import INTERNAL_ERROR, Hub
 from gateway.limits import Shares, Short
 from gateway.outgoing import Unsent
 from gateway.readers import Delivery, SseReader, Waiting
+from gateway.rules.routes import is_ahead, own_offset
 from gateway.streams import Streams
 from gateway.tasks import Tasks
 from gateway.upstream import TooLarge, Upstream, UpstreamError
@@ -140,8 +141,9 @@ class Hubs:
 
     async def _look(self, waiting: Waiting) -> None:
         """Ask the origin what there is at an offset where the hub is not."""
-        call, offset = waiting.call, waiting.offset
+        call = waiting.call
         for _ in range(LOOKS):
+            offset = waiting.offset
             try:
                 got = await self._chunks.get(call.stream, call.route.path, offset, call.asker)
             except TooLarge:
@@ -163,15 +165,11 @@ class Hubs:
                 waiting.nothing_new(entry.next_offset, closed=True)
             elif self.draining:
                 waiting.nothing_new(offset, closed=False)
-            elif self._park(waiting):
-                pass
-            elif offset > self._hub(call).position:
-                self._hub(call).park(waiting, self._serving.long_poll_timeout_secs)
-            else:
+            elif not self._park_at_tail(waiting, entry.next_offset):
                 continue
             return
         hub = self._hub(call)
-        hub.retarget(offset)
+        hub.retarget(waiting.offset)
         hub.park(waiting, self._serving.long_poll_timeout_secs)
 
     def _stand_in(self, waiting: Waiting) -> bool:
@@ -181,6 +179,30 @@ class Hubs:
         if kept is not None:
             waiting.replay(kept, up_to_date=False)
         return kept is not None
+
+    def _park_at_tail(self, waiting: Waiting, tail: str) -> bool:
+        """By the origin's word there is nothing behind his offset yet."""
+        waiting.offset = own_offset(waiting.offset, tail)
+        displaced = self._make_way(waiting.call, waiting.offset)
+        parked = self._park(waiting)
+        hub = self._hub(waiting.call)
+        if not parked and is_ahead(waiting.offset, hub.position):
+            hub.park(waiting, self._serving.long_poll_timeout_secs)
+            parked = True
+        self._place_again(*displaced)
+        return parked
+
+    def _make_way(self, call: Call, offset: str) -> tuple[list[Waiting], list[SseReader]]:
+        """A hub at an offset that does not name the stream gives way to one at an offset that does:
+        the two cannot be compared. Returns who has to be placed again."""
+        hub = self._hub(call)
+        return hub.dissolve() if hub.is_astray(offset) else ([], [])
+
+    def _place_again(self, waiting: list[Waiting], readers: list[SseReader]) -> None:
+        for each in waiting:
+            self.place(each)
+        for reader in readers:
+            self.follow(reader)
 
     async def _poll_from_now(self, call: Call) -> None:
         got = await self._chunks.tail(call.stream, call.route.path, call.asker)
@@ -245,14 +267,20 @@ class Hubs:
             reader.end("deleted" if reply.status in (404, 410) else "upstream-error")
 
     def _attach(self, reader: SseReader, *, retarget: bool) -> bool:
-        hub = self._hub(reader.call)
+        displaced = self._make_way(reader.call, reader.offset)
+        attached = self._attach_to(self._hub(reader.call), reader, retarget=retarget)
+        self._place_again(*displaced)
+        return attached
+
+    def _attach_to(self, hub: Hub, reader: SseReader, *, retarget: bool) -> bool:
         while reader.is_open and (entry := hub.entry_at(reader.offset)):
             reader.show(self.delivery(entry))
         if not reader.is_open:
             hub.rest_if_idle()
             return True
         reader.call.role = "hub"
-        if hub.is_resting or reader.offset >= hub.position:
+        at_or_ahead = reader.offset == hub.position or is_ahead(reader.offset, hub.position)
+        if hub.is_resting or at_or_ahead:
             hub.attach(reader)
             return True
         if retarget:
@@ -269,8 +297,7 @@ class Hubs:
         for reader in [r for r in self._replays if r.call.stream == stream and r.has_begun]:
             reader.end("deleted")
         for hub in self._hubs_of(stream):
-            for waiting in hub.end_purged():
-                self.place(waiting)
+            self._place_again(hub.end_purged(), [])
 
     def trim_stream(self, stream: str, earliest: str) -> None:
         """A snapshot was published. Readers at the tail have nothing to do with it; who replays

@@ -19,7 +19,7 @@ from gateway.rules.challenges import invalid_token
 from protocol import replies
 from protocol.media import text_like
 from protocol.names import STREAM_CURSOR, STREAM_NEXT_OFFSET, STREAM_SSE_DATA_ENCODING
-from protocol.offsets import format_offset, parse_offset
+from protocol.offsets import moved_to, position_of
 from protocol.replies import Headers, Reply
 from protocol.sse import (
     DATA_END,
@@ -555,8 +555,8 @@ class SseReader:
 
     def _control(self, entry: Entry, cursor: int) -> bytes:
         told = entry.next_offset
-        if self._held:
-            told = format_offset(parse_offset(told) - len(self._held))
+        if self._held and (position := position_of(told)) is not None:
+            told = moved_to(told, position - len(self._held))
         shown = None if entry.closed else cursor
         return control_event(told, shown, entry.up_to_date, entry.closed)
 

@@ -14,6 +14,7 @@ from itertools import count, islice
 from cachetools import Cache, LRUCache
 
 from gateway.rules.freshness import Expiry
+from protocol.offsets import are_ordered
 
 MAX_STREAMS = 100_000
 
@@ -86,7 +87,7 @@ class Streams:
     def learn_earliest(self, stream: str, earliest: str) -> bool:
         """Whether it is news. Within an incarnation it only grows."""
         known = self.get(stream)
-        if earliest <= known.earliest:
+        if earliest <= known.earliest and are_ordered(earliest, known.earliest):
             return False
         known.earliest = earliest
         return True

@@ -34,7 +34,6 @@ from loadtest.peers import Start, run_process, weir_start
 from loadtest.proxies import free_port, redis_command
 from loadtest.tokens import AUDIENCE, ISSUER, TokenFiles, read_tokens, write_tokens
 from loadtest.trend import Tolerance, Trend, find_trend
-from protocol.offsets import format_offset
 
 FOLDER = Path(".bench/soak")
 MB = 1_000_000
@@ -230,7 +229,7 @@ async def fill_memos(session: Session, count: int) -> None:
         path = session.new_path("short")  # of each lane, so that every gateway gets its share
         await session.create(path)
         for number in range(lane + 1, count, FILLING_LANES):
-            read = session.request("GET", path, f"?offset={format_offset(number)}")
+            read = session.request("GET", path, f"?offset={0:016}_{number:016}")
             append = session.request("POST", path, body=b"", lines=[f"Stream-Seq: {number:032}"])
             for request in (read, read, append, append):
                 reply = await session.pool.ask(request, None, timeout_s=30)

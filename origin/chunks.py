@@ -18,7 +18,9 @@ from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.etags import format_etag, matches
 from protocol.jsonmode import fitting_length, framed, is_whole, split_messages
+from protocol.offsets import Offset
 from protocol.replies import Reply
+from protocol.stream import Fork, is_of
 
 ENTRY_OVERHEAD_BYTES = 1024
 JOIN_BYTES = 64 * 1024  # below this one write of a copy beats two writes
@@ -81,7 +83,7 @@ class Chunks:
         if chunk is not None:
             return chunk
         if start < stream.earliest:  # also when an older load of it is still running
-            raise replies.offset_gone(stream.earliest)
+            raise replies.offset_gone(stream.state, stream.earliest)
         self.misses += 1
         key = (stream.state.id, start, stream.tail, stream.closed)
         task = self._loading.get(key)
@@ -91,17 +93,22 @@ class Chunks:
             task.add_done_callback(lambda _: self._loading.pop(key, None))
         return await asyncio.shield(task)
 
+    def check_identity(self, stream: Stream, offset: Offset) -> None:
+        """Refuse an offset of another stream."""
+        if not is_of(offset, stream.state, lambda fork: self._source_of(fork).state):
+            raise replies.foreign_offset(stream.state, stream.tail, stream.closed)
+
     async def check_position(self, stream: Stream, start: int) -> None:
         """Refuse a position that no answer of ours ever named, or that a snapshot replaced."""
         tail = stream.tail
         if start < stream.earliest:
-            raise replies.offset_gone(stream.earliest)
+            raise replies.offset_gone(stream.state, stream.earliest)
         if start > tail:
             raise ProtocolError(
                 400,
                 "offset-beyond-tail",
                 "The offset is beyond the tail.",
-                (replies.next_offset(tail),),
+                (replies.next_offset(stream.state, tail),),
             )
         if stream.is_json and not await self.is_boundary(stream, start):
             raise ProtocolError(400, "invalid-offset", "The offset is inside a message.")
@@ -217,12 +224,15 @@ class Chunks:
             owner = self._source(owner)
         return reversed(found)
 
-    def _source(self, fork: Stream) -> Stream:
-        assert fork.state.fork is not None
+    def _source(self, stream: Stream) -> Stream:
+        assert stream.state.fork is not None
+        return self._source_of(stream.state.fork)
+
+    def _source_of(self, fork: Fork) -> Stream:
         try:
-            return self.streams[fork.state.fork.source_id]
+            return self.streams[fork.source_id]
         except KeyError:  # fork and source were removed while we waited
-            raise UnknownStream(fork.state.id) from None
+            raise UnknownStream(fork.source_id) from None
 
 
 def _fitting(appends: list[bytes], most_bytes: int) -> int:

@@ -17,7 +17,7 @@ from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.etags import matches
-from protocol.offsets import START, parse_offset
+from protocol.offsets import START, Offset, parse_offset
 from protocol.paths import Kind, Place, stream_url
 from protocol.replies import NO_STORE, RETRY_AFTER, Headers, Reply, problem
 from protocol.requests import (
@@ -156,7 +156,7 @@ class Extension:
 
     async def _get_snapshot(self, asked: Asked) -> Answer:
         stream = self._find(asked)
-        found = self._snapshots.at(stream, _position(asked.place.offset))
+        found = self._snapshots.at(stream, _offset(asked.place.offset))
         if found is None:
             return replies.no_snapshot()
         snapshot, head = found
@@ -170,7 +170,7 @@ class Extension:
 
     async def _delete_snapshot(self, asked: Asked) -> Reply:
         stream = self._find(asked)
-        if self._snapshots.at(stream, _position(asked.place.offset)) is None:
+        if self._snapshots.at(stream, _offset(asked.place.offset)) is None:
             return replies.no_snapshot()
         return replies.snapshot_protected()
 
@@ -228,9 +228,9 @@ class Refused(Exception):
         self.reply = reply
 
 
-def _position(offset: str) -> int:
-    """Of an offset in a path; the reserved ones name no snapshot."""
-    return -1 if offset == START else parse_offset(offset)
+def _offset(token: str) -> Offset:
+    """Of a path; the reserved ones name no snapshot."""
+    return Offset(-1) if token == START else parse_offset(token)
 
 
 def _is_known(asked: Asked, head: Reply) -> bool:

@@ -55,6 +55,8 @@ class OriginFastPath:
         stream = self._service.find(name)
         if isinstance(stream, Reply) or stream.state.ttl_s is not None:
             return None
+        if read.stream_id is not None and read.stream_id != stream.state.id:
+            return None
         chunk = self._chunks.cached(stream, read.position)
         if chunk is None or len(chunk.reply.body) > JOIN_BYTES:
             return None
@@ -107,6 +109,8 @@ class OriginFastPath:
         if isinstance(stream, Reply):
             self._send_reply("GET", stream, exchange)
             return True
+        if read.stream_id is not None and read.stream_id != stream.state.id:
+            return False  # of an ancestor, or foreign
         if stream.state.ttl_s is not None:
             self._service.renew(stream)
         chunk = self._chunks.cached(stream, read.position)

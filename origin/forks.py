@@ -10,11 +10,14 @@ from protocol.requests import ForkOf
 
 async def fork_position(chunks: Chunks, source: Stream, earliest: int, asked: ForkOf) -> int:
     tail = source.tail
-    start = tail if asked.offset is None else asked.offset
+    start = tail
+    if asked.offset is not None:
+        chunks.check_identity(source, asked.offset)
+        start = asked.offset.position
     if start > tail:
         raise ProtocolError(400, "offset-beyond-tail", "Stream-Fork-Offset is beyond the tail.")
     if start < earliest:
-        raise replies.offset_gone(earliest)
+        raise replies.offset_gone(source.state, earliest)
     # At `earliest` there is one; what is below it may just be going.
     if source.is_json and start != earliest and not await chunks.is_boundary(source, start):
         raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset is inside a message.")

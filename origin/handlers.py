@@ -30,6 +30,7 @@ from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
+from protocol.offsets import Offset
 from protocol.paths import Kind, parse_path, stream_url
 from protocol.replies import Headers, Reply, problem
 from protocol.requests import (
@@ -128,13 +129,15 @@ class Handlers:
         if isinstance(stream, Reply):
             return stream
         self._service.renew(stream)
+        if read.position is not None:
+            self._chunks.check_identity(stream, Offset(read.position, read.stream_id))
         try:
             if read.live == SSE:
                 with self._live.admitted(stream):
                     return await self._stream_events(stream, read, request, stamp)
             return await self._read(stream, read, headers)
         except BelowFloor:  # given back while it was read
-            return replies.trimmed(stream.earliest)
+            return replies.trimmed(stream.state, stream.earliest)
 
     def _service_page(self, method: str, path: str) -> Reply:
         if path not in ("/healthz", "/readyz", "/metrics"):

@@ -86,9 +86,9 @@ class Live:
                     stream.state, chunk.reply, None if chunk.closed else cursor
                 )
             if stream.closed:
-                return replies.nothing_new(stream.tail, None, True)
+                return replies.nothing_new(stream.state, stream.tail, None, True)
             if self.draining or loop.time() >= until:
-                return replies.nothing_new(stream.tail, cursor, False)
+                return replies.nothing_new(stream.state, stream.tail, cursor, False)
             await self._change(stream, until)
 
     async def stream_events(
@@ -176,7 +176,8 @@ class _EventReader:
         self.told_closed = closed
         cursor = None if closed else self._cursor
         told = self.position - len(self._held)
-        return control_event(format_offset(told), cursor, up_to_date, closed)
+        offset = format_offset(self.stream.state.id, told)
+        return control_event(offset, cursor, up_to_date, closed)
 
 
 def _cursor(stream: Stream, start: int, read: Read, now_s: float) -> int:

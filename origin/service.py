@@ -262,10 +262,18 @@ class Service:
             if request.first is not None:
                 self._forget_idle(stream.state, request.first, now_ms)
             judgement = judge_create(stream.state, request)
+            if judgement is Judgement.SAME:
+                self._check_fork_offset(stream.state, request)
             reply = replies.created_before(judgement, stream.state, request)
         if stream.inflight:
             await self._settled()
         return reply
+
+    def _check_fork_offset(self, state: StreamState, request: Create) -> None:
+        """It is the same fork however its offset is written, but not with one of another stream."""
+        if state.fork is not None and request.fork is not None and request.fork.offset is not None:
+            source = self._ids[state.fork.source_id]
+            self._chunks.check_identity(source, request.fork.offset)
 
     async def _create_new(
         self,
@@ -400,7 +408,8 @@ class Service:
         position = await fork_position(self._chunks, source, earliest, asked)
         if source.state.gone:
             return replies.problem(409, "source-gone", "The source was deleted.")
-        fork = Fork(source.state.id, asked.source_name, position, asked.offset, asked.sub_offset)
+        offset = None if asked.offset is None else asked.offset.position
+        fork = Fork(source.state.id, asked.source_name, position, offset, asked.sub_offset)
         if name in self._names:
             return await self.create(name, request, body, location)
         return await self._create_new(name, request, fork, inherited, body, location)

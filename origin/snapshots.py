@@ -18,6 +18,7 @@ from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.names import DEFAULT_CONTENT_TYPE
+from protocol.offsets import Offset
 from protocol.replies import Reply
 from protocol.requests import Publish
 from protocol.stream import Record, Snapshot, Snapshotted, apply
@@ -85,15 +86,17 @@ class Snapshots:
         if isinstance(stream, Reply):
             return stream
         self._service.renew(stream)
-        refusal = await self._refusal(stream, request.position)
+        self._chunks.check_identity(stream, request.offset)
+        position = request.offset.position
+        refusal = await self._refusal(stream, position)
         if refusal is not None:
             return refusal
-        growth = _growth(stream, request.position, len(body))
+        growth = _growth(stream, position, len(body))
         if growth > 0:  # a full stream must be able to shrink
             self._service.check_room(stream.state.stored_bytes, growth)
         blob = self._new_id()
         size = await self._storage.write_blob(blob, body)
-        snapshot = Snapshot(request.position, request.content_type, len(body), blob, size)
+        snapshot = Snapshot(position, request.content_type, len(body), blob, size)
         try:
             await self._service.admitted(0)
         except BaseException:
@@ -103,12 +106,12 @@ class Snapshots:
         if self._service.find_writable(name) is not stream:
             self._storage.drop_blob(blob)
             return replies.not_found()
-        if request.position < stream.state.earliest:
+        if position < stream.state.earliest:
             self._storage.drop_blob(blob)
             await self._service.settle()
-            return replies.trimmed(stream.state.earliest)
+            return replies.trimmed(stream.state, stream.state.earliest)
         await self._replace(stream, snapshot)
-        return replies.published(snapshot, stream.tail)
+        return replies.published(stream.state, snapshot, stream.tail)
 
     async def _refusal(self, stream: Stream, position: int) -> Reply | None:
         if position > stream.tail:
@@ -116,15 +119,15 @@ class Snapshots:
                 409,
                 "offset-beyond-tail",
                 "The snapshot covers more than there is.",
-                (replies.next_offset(stream.tail),),
+                (replies.next_offset(stream.state, stream.tail),),
             )
         if position < stream.state.earliest:
             await self._service.settle()  # the snapshot that says so may still be on its way
-            return replies.trimmed(stream.state.earliest)
+            return replies.trimmed(stream.state, stream.state.earliest)
         try:
             aligned = await self._chunks.is_boundary(stream, position)
         except BelowFloor:  # a later snapshot was faster
-            return replies.trimmed(stream.state.earliest)
+            return replies.trimmed(stream.state, stream.state.earliest)
         if not aligned:
             return replies.problem(400, "invalid-offset", "The offset is inside a message.")
         return None
@@ -151,13 +154,15 @@ class Snapshots:
         """`url` is the stream's; the snapshots are below it."""
         if stream.snapshot is None:
             return replies.no_snapshot()
-        name, value = replies.snapshot_offset(stream.snapshot)
-        return replies.snapshot_redirect(stream.snapshot, stream.tail, f"{url}/snapshot/{value}")
+        state, snapshot = stream.state, stream.snapshot
+        _, value = replies.snapshot_offset(state, snapshot)
+        return replies.snapshot_redirect(state, snapshot, stream.tail, f"{url}/snapshot/{value}")
 
-    def at(self, stream: Stream, position: int) -> tuple[Snapshot, Reply] | None:
+    def at(self, stream: Stream, offset: Offset) -> tuple[Snapshot, Reply] | None:
         """The snapshot at an offset and the head of its answer, if it is the latest."""
+        self._chunks.check_identity(stream, offset)
         snapshot = stream.snapshot
-        if snapshot is None or snapshot.offset != position:
+        if snapshot is None or snapshot.offset != offset.position:
             return None
         return snapshot, replies.snapshot_head(stream.state, snapshot, stream.tail, stream.closed)
 

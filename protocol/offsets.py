@@ -1,10 +1,17 @@
-"""Offset tokens: 16 digits, underscore, 16 digits; the second part is the byte position.
+"""Offset tokens: 16 characters that name the stream, underscore, 16 digits, the byte position.
 
-Fixed width makes string order equal position order. `NOW` depends on the stream's tail, so
-callers resolve it before they parse.
+The name is the stream's identity in 15 consonants and an underscore. It is the same for all offsets
+of a stream, and the rest has a fixed width, so string order is position order. It is no number, and
+with it a token has three parts between underscores: a server that counts up offsets of two parts,
+as the official Yjs server does, leaves ours alone. Offsets of before have 16 zeros and name no
+stream; they stay valid wherever they are.
+
+`NOW` depends on the stream's tail, so callers resolve it before they parse.
 """
 
 import re
+from functools import lru_cache
+from typing import NamedTuple
 
 from protocol.errors import ProtocolError
 
@@ -13,22 +20,88 @@ NOW = "now"
 
 # What any server may mint (DS 8): visible, without `, & = ? /`.
 _ANY = re.compile(r"[!-%'-+\-.0-<>@-~]{1,255}")
-_TOKEN = re.compile(r"[0-9]{16}_[0-9]{16}")
+_LETTERS = "bcdfghjklmnpqrstvwxz"  # no vowels: nobody finds a word in there
+_NAMED = re.compile(rf"([{_LETTERS}]{{15}}_)_([0-9]{{16}})")
+_NAMELESS = re.compile(r"[0-9]{16}_[0-9]{16}")
+_ZEROS = "0" * 16
+_IDS = range(1 << 64)
 
 
-def format_offset(position: int) -> str:
-    return "0000000000000000_" + str(position).zfill(16)
+class Offset(NamedTuple):
+    """A position, and the stream it is of; None where the token does not say."""
+
+    position: int
+    stream_id: int | None = None
 
 
-def parse_offset(token: str) -> int:
-    """The byte position a token names; a non-zero first part lands beyond any real tail."""
-    if _TOKEN.fullmatch(token):
-        return int(token)  # int() skips the underscore: first * 10**16 + second
+def format_offset(stream_id: int, position: int) -> str:
+    return f"{_name_of(stream_id)}_{position:016}"
+
+
+@lru_cache(maxsize=16384)
+def _name_of(stream_id: int) -> str:
+    letters = ""
+    for _ in range(15):
+        stream_id, digit = divmod(stream_id, len(_LETTERS))
+        letters = _LETTERS[digit] + letters
+    return letters + "_"
+
+
+@lru_cache(maxsize=16384)
+def _id_of(name: str) -> int | None:
+    stream_id = 0
+    for letter in name[:15]:
+        stream_id = stream_id * len(_LETTERS) + _LETTERS.index(letter)
+    return stream_id if stream_id in _IDS else None
+
+
+def parse_offset(token: str) -> Offset:
+    named = _NAMED.fullmatch(token)
+    if named and (stream_id := _id_of(named[1])) is not None:
+        return Offset(int(named[2]), stream_id)
+    if _NAMELESS.fullmatch(token):
+        return Offset(
+            int(token)
+        )  # int() skips the underscore: a number in front is beyond any tail
     if token == START:
-        return 0
+        return Offset(0)
     raise ProtocolError(400, "invalid-offset", "The offset is not one of ours.")
 
 
 def is_offset(token: str) -> bool:
     """Whether any server's offset can look like this, not only ours."""
     return _ANY.fullmatch(token) is not None
+
+
+# -- what can be told of a token that need not be ours ---------------------------------------------
+
+
+def incarnation_of_offset(token: str) -> str:
+    """The stream's incarnation, as entity tags have it; empty where the token does not say."""
+    named = _NAMED.fullmatch(token)
+    stream_id = _id_of(named[1]) if named else None
+    return "" if stream_id is None else f"{stream_id:016x}"
+
+
+def position_of(token: str) -> int | None:
+    """The byte position that one of our tokens names."""
+    if token == START:
+        return 0
+    return int(token[17:]) if _NAMED.fullmatch(token) or _is_nameless(token) else None
+
+
+def moved_to(token: str, position: int) -> str:
+    """Another offset of the stream that one of our tokens is of."""
+    return f"{token[:17]}{position:016}"
+
+
+def are_ordered(token: str, other: str) -> bool:
+    """Whether the order of two tokens as strings says where they stand in one stream: not if only
+    one of them names it, nor with an ancestor's offset in a fork."""
+    if START in (token, other):
+        return True
+    return incarnation_of_offset(token) == incarnation_of_offset(other)
+
+
+def _is_nameless(token: str) -> bool:
+    return token[:17] == f"{_ZEROS}_" and _NAMELESS.fullmatch(token) is not None

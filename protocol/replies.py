@@ -83,34 +83,43 @@ def gone() -> Reply:
     return problem(410, "gone", "The stream was deleted; forks still hold its data.")
 
 
-def offset_gone(earliest: int) -> ProtocolError:
+def offset_gone(state: StreamState, earliest: int) -> ProtocolError:
     """For a read from below the snapshot; the way back is `/bootstrap`."""
-    headers = ((STREAM_EARLIEST_OFFSET, format_offset(earliest)),)
+    headers = ((STREAM_EARLIEST_OFFSET, format_offset(state.id, earliest)),)
     return ProtocolError(
         410, "offset-gone", "A snapshot replaced this offset; bootstrap anew.", headers
     )
 
 
-def trimmed(earliest: int) -> Reply:
-    return problem_of(offset_gone(earliest))
+def trimmed(state: StreamState, earliest: int) -> Reply:
+    return problem_of(offset_gone(state, earliest))
+
+
+def foreign_offset(state: StreamState, tail: int, closed: bool) -> ProtocolError:
+    """For an offset of another stream, mostly the one that had this name before. The tag tells of
+    the one that is there; an offset to go on from would hide that it is another."""
+    headers = (("ETag", stream_etag(state.incarnation, tail, closed)),)
+    return ProtocolError(
+        410, "foreign-offset", "The offset is of another stream; begin this one anew.", headers
+    )
 
 
 def precondition_failed(state: StreamState | None) -> Reply:
     headers: Headers = ()
     if state is not None:
-        headers = (next_offset(state.tail), ("ETag", state.etag))
+        headers = (next_offset(state, state.tail), ("ETag", state.etag))
     return problem(412, "precondition-failed", "The stream is not as the condition asks.", headers)
 
 
-def next_offset(position: int) -> tuple[str, str]:
-    return (STREAM_NEXT_OFFSET, format_offset(position))
+def next_offset(state: StreamState, position: int) -> tuple[str, str]:
+    return (STREAM_NEXT_OFFSET, format_offset(state.id, position))
 
 
 def created(state: StreamState, request: Create, tail: int, location: str | None = None) -> Reply:
     """201 with `location` for a new stream, 200 without it for a repeated PUT."""
     headers: Headers = (
         ("Content-Type", state.content_type),
-        next_offset(tail),
+        next_offset(state, tail),
         ("ETag", stream_etag(state.incarnation, tail, state.closed)),
         NO_STORE,
     )
@@ -149,7 +158,7 @@ def head(
     etag = stream_etag(state.incarnation, tail, closed)
     headers: Headers = (
         ("Content-Type", state.content_type),
-        next_offset(tail),
+        next_offset(state, tail),
         ("ETag", etag),
         NO_STORE,
     )
@@ -158,7 +167,7 @@ def head(
     if state.expires_at_ms is not None:
         headers += ((STREAM_EXPIRES_AT, _rfc3339(state.expires_at_ms)),)
     if snapshot is not None:
-        headers += (snapshot_offset(snapshot), earliest_offset(snapshot))
+        headers += (snapshot_offset(state, snapshot), earliest_offset(state, snapshot))
     if state.strict_state:
         headers += ((STREAM_STATE, "strict"),)
     reply = Reply(200, (*headers, CLOSED) if closed else headers)
@@ -174,7 +183,7 @@ def deleted() -> Reply:
 def accepted(state: StreamState, request: Append, tail: int) -> Reply:
     """200 tells a producer 'new', 204 'seen before'; a plain append or close is always 204."""
     etag = stream_etag(state.incarnation, tail, request.close)
-    headers: Headers = (next_offset(tail), ("ETag", etag), NO_STORE)
+    headers: Headers = (next_offset(state, tail), ("ETag", etag), NO_STORE)
     if request.close:
         headers += (CLOSED,)
     producer = request.producer
@@ -193,10 +202,12 @@ def refused(judgement: Judgement, state: StreamState, request: Append) -> Reply:
     producer = request.producer
     match judgement:
         case Judgement.ALREADY_CLOSED:
-            return Reply(204, (next_offset(state.tail), ("ETag", state.etag), NO_STORE, CLOSED))
+            return Reply(
+                204, (next_offset(state, state.tail), ("ETag", state.etag), NO_STORE, CLOSED)
+            )
         case Judgement.CLOSED:
             return problem(
-                409, "closed", "The stream is closed.", (next_offset(state.tail), CLOSED)
+                409, "closed", "The stream is closed.", (next_offset(state, state.tail), CLOSED)
             )
         case Judgement.TYPE_MISMATCH:
             return problem(
@@ -234,7 +245,7 @@ def _refused_producer(judgement: Judgement, state: StreamState, producer: Produc
             f"Epoch {producer.epoch} was replaced by {known[0]}.",
             ((PRODUCER_EPOCH, str(known[0])),),
         )
-    headers: Headers = (next_offset(state.tail), ("ETag", state.etag), NO_STORE)
+    headers: Headers = (next_offset(state, state.tail), ("ETag", state.etag), NO_STORE)
     headers += _producer_headers(*known)
     return Reply(204, (*headers, CLOSED) if state.closed else headers)
 
@@ -245,7 +256,7 @@ def chunk(
     """A catch-up answer; short of the tail, or at the end of a closed stream, it never changes."""
     headers: Headers = (
         ("Content-Type", state.content_type),
-        next_offset(end),
+        next_offset(state, end),
         ("ETag", etag),
         ("Cache-Control", cache_control(state, immutable=closed or not at_tail)),
     )
@@ -272,7 +283,7 @@ def tail_only(state: StreamState, body: bytes, tail: int, closed: bool) -> Reply
     """`offset=now` without `live`."""
     headers: Headers = (
         ("Content-Type", state.content_type),
-        next_offset(tail),
+        next_offset(state, tail),
         UP_TO_DATE,
         NO_STORE,
     )
@@ -288,9 +299,9 @@ def with_cursor(state: StreamState, reply: Reply, cursor: int | None) -> Reply:
     return Reply(reply.status, headers, reply.body)
 
 
-def nothing_new(tail: int, cursor: int | None, closed: bool) -> Reply:
+def nothing_new(state: StreamState, tail: int, cursor: int | None, closed: bool) -> Reply:
     """The end of a long-poll without data."""
-    headers: Headers = (next_offset(tail), UP_TO_DATE, NO_STORE)
+    headers: Headers = (next_offset(state, tail), UP_TO_DATE, NO_STORE)
     if cursor is not None:
         headers += ((STREAM_CURSOR, str(cursor)),)
     return Reply(204, (*headers, CLOSED) if closed else headers)
@@ -311,16 +322,16 @@ def event_stream(state: StreamState) -> Reply:
 # -- snapshots and bootstrap -----------------------------------------------------------------------
 
 
-def snapshot_offset(snapshot: Snapshot) -> tuple[str, str]:
-    return (STREAM_SNAPSHOT_OFFSET, format_offset(snapshot.offset))
+def snapshot_offset(state: StreamState, snapshot: Snapshot) -> tuple[str, str]:
+    return (STREAM_SNAPSHOT_OFFSET, format_offset(state.id, snapshot.offset))
 
 
-def earliest_offset(snapshot: Snapshot) -> tuple[str, str]:
-    return (STREAM_EARLIEST_OFFSET, format_offset(snapshot.offset))
+def earliest_offset(state: StreamState, snapshot: Snapshot) -> tuple[str, str]:
+    return (STREAM_EARLIEST_OFFSET, format_offset(state.id, snapshot.offset))
 
 
-def published(snapshot: Snapshot, tail: int) -> Reply:
-    return Reply(204, (snapshot_offset(snapshot), next_offset(tail), NO_STORE))
+def published(state: StreamState, snapshot: Snapshot, tail: int) -> Reply:
+    return Reply(204, (snapshot_offset(state, snapshot), next_offset(state, tail), NO_STORE))
 
 
 def no_snapshot() -> Reply:
@@ -331,8 +342,12 @@ def snapshot_protected() -> Reply:
     return problem(409, "latest-snapshot", "Bootstraps need the latest snapshot.")
 
 
-def snapshot_redirect(snapshot: Snapshot, tail: int, location: str) -> Reply:
-    headers = (snapshot_offset(snapshot), next_offset(snapshot.offset), ("Location", location))
+def snapshot_redirect(state: StreamState, snapshot: Snapshot, tail: int, location: str) -> Reply:
+    headers = (
+        snapshot_offset(state, snapshot),
+        next_offset(state, snapshot.offset),
+        ("Location", location),
+    )
     return Reply(307, (*headers, _up_to_date(snapshot.offset == tail), NO_STORE))
 
 
@@ -341,8 +356,8 @@ def snapshot_head(state: StreamState, snapshot: Snapshot, tail: int, closed: boo
     at_tail = snapshot.offset == tail
     headers: Headers = (
         ("Content-Type", snapshot.content_type),
-        snapshot_offset(snapshot),
-        next_offset(snapshot.offset),
+        snapshot_offset(state, snapshot),
+        next_offset(state, snapshot.offset),
         _up_to_date(at_tail),
         ("ETag", snapshot_etag(state.incarnation, snapshot.blob, at_tail)),
         ("Cache-Control", cache_control(state, immutable=closed or not at_tail)),
@@ -357,8 +372,8 @@ def bootstrap_head(
     blob = 0 if snapshot is None else snapshot.blob
     headers: Headers = (
         ("Content-Type", f"multipart/mixed; boundary={boundary}"),
-        (STREAM_SNAPSHOT_OFFSET, START) if snapshot is None else snapshot_offset(snapshot),
-        next_offset(tail),
+        (STREAM_SNAPSHOT_OFFSET, START) if snapshot is None else snapshot_offset(state, snapshot),
+        next_offset(state, tail),
         UP_TO_DATE,
         ("ETag", bootstrap_etag(state.incarnation, blob, tail, closed)),
         ("Cache-Control", REVALIDATE),

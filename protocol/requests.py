@@ -18,7 +18,7 @@ from protocol.names import (
     DEFAULT_CONTENT_TYPE,
     MAX_SAFE_INTEGER,
 )
-from protocol.offsets import NOW, START, parse_offset
+from protocol.offsets import NOW, START, Offset, parse_offset
 from protocol.paths import parse_source
 from protocol.producers import Producer
 from protocol.timestamps import timestamp_ms
@@ -43,7 +43,7 @@ class ForkOf(Struct, frozen=True, gc=False):
     """The fork headers of a PUT, with the source as a stream name."""
 
     source_name: str
-    offset: int | None
+    offset: Offset | None
     sub_offset: int
 
 
@@ -72,18 +72,20 @@ class Append(Struct, frozen=True, gc=False):
 
 
 class Read(Struct, frozen=True, gc=False):
-    """`position` None is the current tail (`offset=now`)."""
+    """`position` None is the current tail (`offset=now`). `stream_id` is the stream's that the
+    offset is of, where it says so."""
 
     position: int | None
     live: str | None
     cursor: str | None
     max_bytes: int | None = None
+    stream_id: int | None = None
 
 
 class Publish(Struct, frozen=True, gc=False):
     """A snapshot to be kept."""
 
-    position: int
+    offset: Offset
     content_type: str
 
 
@@ -160,9 +162,12 @@ def parse_read(query: str) -> Read:
         raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
     if live is not None and offset is None:
         raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
-    position = None if offset == NOW else parse_offset(START if offset is None else offset)
     cursor = None if live is None else checked_cursor(values.get("cursor"))
-    return Read(position, live, cursor, _max_bytes(values.get("max_bytes")))
+    max_bytes = _max_bytes(values.get("max_bytes"))
+    if offset == NOW:
+        return Read(None, live, cursor, max_bytes)
+    position, stream_id = parse_offset(START if offset is None else offset)
+    return Read(position, live, cursor, max_bytes, stream_id)
 
 
 def known_values(query: str, known: tuple[str, ...]) -> dict[str, str]:

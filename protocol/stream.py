@@ -6,6 +6,7 @@ a restart rebuilds is what the clients saw. Time is inside the record (`at_ms`);
 a clock. Records and states are msgpack values: their encoding is the storage format.
 """
 
+from collections.abc import Callable
 from enum import Enum
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from protocol.etags import matches, permits, stream_etag
 from protocol.media import media_type
 from protocol.names import JSON_TYPE
+from protocol.offsets import Offset
 from protocol.producers import UNDATED, Known, Producer, Verdict, judge_producer
 from protocol.requests import Append, Create
 
@@ -212,6 +214,19 @@ def date_producers(state: StreamState) -> None:
             producers[producer_id] = known._replace(at_ms=state.written_at_ms)
 
 
+def is_of(offset: Offset, state: StreamState, source_of: Callable[[Fork], StreamState]) -> bool:
+    """Whether an offset names a place in this stream. One that does not say whose it is does; a
+    fork takes its ancestors', as far as it has their bytes."""
+    if offset.stream_id is None or offset.stream_id == state.id:
+        return True
+    fork = state.fork
+    while fork is not None and offset.position <= fork.position:
+        if offset.stream_id == fork.source_id:
+            return True
+        fork = source_of(fork).fork
+    return False
+
+
 def deadline_ms(state: StreamState) -> int | None:
     """When the stream stops existing unless it is renewed; None means never."""
     if state.ttl_s is not None:
@@ -322,7 +337,7 @@ def same_configuration(state: StreamState, request: Create) -> bool:
         return _same_plain(state, request)
     return (
         fork.source_name == asked.source_name
-        and fork.offset == asked.offset
+        and fork.offset == (None if asked.offset is None else asked.offset.position)
         and fork.sub_offset == asked.sub_offset
         and _same_inherited(state, request)
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from spark.streams import position_of
+from protocol.offsets import position_of
 
 REQUEST_BYTES = 256 * 1024  # a request takes as long as reading about so much
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from protocol.media import media_type
 from protocol.names import JSON_TYPE
-from protocol.offsets import format_offset
+from protocol.offsets import moved_to
 from spark.http import SourceError
 from spark.streams import Chunk, Snapshot
 
@@ -91,7 +91,8 @@ def message_rows(
     if position is not None:
         lengths = map(len, messages if chunk.body.isascii() else map(str.encode, messages))
         bounds = [
-            format_offset(at) for at in accumulate((n + 1 for n in lengths), initial=position)
+            moved_to(chunk.next_offset, at)
+            for at in accumulate((n + 1 for n in lengths), initial=position)
         ]
         offsets, nexts, positions = bounds[:-1], bounds[1:], [0] * count
     same = (stream, incarnation, "message", chunk.content_type)
@@ -102,7 +103,8 @@ def chunk_rows(stream: str, incarnation: str, chunk: Chunk) -> Iterator[pa.Recor
     """One row with the bytes of a chunk that is not JSON, if it has any."""
     if not chunk.body:
         return iter(())
-    offset = chunk.offset if chunk.position is None else format_offset(chunk.position)
+    at = chunk.position
+    offset = chunk.offset if at is None else moved_to(chunk.next_offset, at)
     same = (stream, incarnation, "chunk", chunk.content_type)
     return _batches(same, [offset], [0], [chunk.next_offset], [None], [chunk.body])
 

@@ -14,11 +14,10 @@ from urllib.parse import quote, unquote
 
 from protocol.media import media_type
 from protocol.names import BUCKET_PREFIX, DEFAULT_CONTENT_TYPE, JSON_TYPE, STREAM_PREFIX
-from protocol.offsets import START, is_offset
+from protocol.offsets import START, is_offset, position_of
 from spark.http import Answer, Client, SourceError
 
 _TAG = re.compile(r'(?:W/)?"([0-9a-f]{16}):[0-9s].*"')
-_POSITION = re.compile(r"0{16}_([0-9]{16})")
 _SAFE = "/!$&'()*+,;=:@~"
 
 
@@ -83,14 +82,6 @@ def stream_path(name: str) -> str:
     return prefix + quote(name, safe=_SAFE)
 
 
-def position_of(offset: str) -> int | None:
-    """The byte position that one of our offsets names."""
-    if offset == START:
-        return 0
-    match = _POSITION.fullmatch(offset)
-    return int(match[1]) if match else None
-
-
 def precedes(offset: str, other: str) -> bool:
     positions = position_of(offset), position_of(other)
     if positions[0] is not None and positions[1] is not None:
@@ -136,9 +127,9 @@ class Streams:
                 return
 
     def read(self, name: str, offset: str) -> Chunk | Trimmed | None:
-        """None when there is no such stream."""
+        """None when there is no such stream, or it is another than the offset's."""
         answer = self._client.get(_shown(name), _target(name, offset))
-        if answer.status == 404:
+        if answer.status == 404 or (answer.status == 410 and "etag" in answer.headers):
             return None
         if answer.status == 410:
             return Trimmed(answer.headers.get("stream-earliest-offset", ""))

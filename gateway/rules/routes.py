@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote_plus
 from protocol.cursors import checked_cursor
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
-from protocol.offsets import NOW, START, is_offset
+from protocol.offsets import NOW, START, are_ordered, is_offset
 from protocol.paths import LISTING, RESERVED, Kind, Place, parse_path, stream_url
 from protocol.requests import (
     LONG_POLL,
@@ -251,5 +251,19 @@ def _limit(max_bytes: int | None) -> str:
 
 def is_replaced(part: str, earliest: str) -> bool:
     """Whether a snapshot at `earliest` leaves nothing of this part: chunks that begin before it,
-    other snapshots, what was made of them. Offsets are ordered as strings (DS 8)."""
-    return part.startswith("/") or part == START or part < earliest
+    other snapshots, what was made of them. Offsets are ordered as strings (DS 8); of one that does
+    not name the stream we cannot tell."""
+    if part.startswith("/") or part == START:
+        return True
+    return part < earliest or not are_ordered(part, earliest)
+
+
+def is_ahead(offset: str, other: str) -> bool:
+    """Whether an offset is known to lie behind another one in the same stream."""
+    return offset > other and are_ordered(offset, other)
+
+
+def own_offset(asked: str, told: str) -> str:
+    """What the origin itself calls the place where it has nothing yet: `told` in place of `-1`, and
+    of offsets that do not name the stream or name the one it was forked from."""
+    return told if asked == START or not are_ordered(asked, told) else asked

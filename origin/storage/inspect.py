@@ -59,7 +59,8 @@ def dump(data_dir: str, name: str | None, out: TextIO) -> int:
         print(describe(stream.state), file=out)
         if name is not None:
             for position, data in stream.appends():
-                print(f"  {format_offset(position)} {len(data):>8} {preview(data)}", file=out)
+                offset = format_offset(stream.state.id, position)
+                print(f"  {offset} {len(data):>8} {preview(data)}", file=out)
     if name is not None and not chosen:
         print(f"there is no stream {name}", file=out)
         return 1
@@ -127,13 +128,13 @@ def describe(state: StreamState) -> str:
         ("fork-of", lambda: state.fork and state.fork.source_name, state.fork is not None),
         ("gone", lambda: "held by forks", state.gone),
         ("state", lambda: "strict", state.strict_state),
-        ("snapshot", lambda: format_offset(state.earliest), state.snapshot is not None),
-        ("floor", lambda: format_offset(state.floor), state.floor > 0),
+        ("snapshot", lambda: format_offset(state.id, state.earliest), state.snapshot is not None),
+        ("floor", lambda: format_offset(state.id, state.floor), state.floor > 0),
     ]
     more = "".join(f" {name}={value()}" for name, value, there in facts if there)
     return (
         f"{state.name} id={state.incarnation} type={state.content_type} "
-        f"bytes={_size(state)} tail={format_offset(state.tail)}{more}"
+        f"bytes={_size(state)} tail={format_offset(state.id, state.tail)}{more}"
     )
 
 

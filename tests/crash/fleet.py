@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 from yarl import URL
 
-from protocol.offsets import format_offset
+from tests.helpers.offsets import nameless
 from tests.helpers.server import Server, launch
 
 SETTINGS = {
@@ -163,7 +163,7 @@ class Fleet:
         parts: list[bytes] = []
         position = 0
         while True:
-            query = f"?offset={format_offset(position)}"
+            query = f"?offset={nameless(position)}"
             answer, _ = await self.insist("GET", name, query=query)
             assert answer.status == 200, (name, answer)
             parts.append(answer.stored)
@@ -293,9 +293,9 @@ class Watcher:
     answers: int = 0
 
     async def look(self) -> None:
-        query = f"?offset={format_offset(self.tail)}&live=long-poll"
+        query = f"?offset={nameless(self.tail)}&live=long-poll"
         if self.answers % 3 == 0:
-            query = f"?offset={format_offset(self.tail)}"
+            query = f"?offset={nameless(self.tail)}"
         answer = await self.fleet.ask("GET", self.name, query=query)
         if answer is None:
             return

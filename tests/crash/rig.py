@@ -14,6 +14,7 @@ from origin.storage.base import Storage
 from origin.storage.files import Files
 from origin.streams import Stream
 from protocol.errors import ProtocolError
+from protocol.offsets import Offset
 from protocol.replies import Reply, problem_of
 from protocol.requests import Append, Create, ForkOf, Publish
 from tests.origin.storage.driver import NEVER_SECS, make_storage
@@ -43,7 +44,8 @@ class Rig:
     async def create(
         self, name: str, body: bytes = b"", *, source: str | None = None, offset: int | None = None
     ) -> Reply:
-        fork = None if source is None else ForkOf(source, offset, 0)
+        at = None if offset is None else Offset(offset)
+        fork = None if source is None else ForkOf(source, at, 0)
         request = Create(None if fork else TEXT, None, None, closed=False, fork=fork)
         try:
             return await self.service.create(name, request, body, "http://weir.test")
@@ -58,7 +60,7 @@ class Rig:
 
     async def publish(self, name: str, offset: int, body: bytes) -> Reply:
         try:
-            return await self.snapshots.publish(name, Publish(offset, TEXT), body)
+            return await self.snapshots.publish(name, Publish(Offset(offset), TEXT), body)
         except ProtocolError as error:
             return problem_of(error)
 

@@ -13,8 +13,8 @@ import pytest
 
 from origin.storage.base import UnusableData
 from origin.storage.copies import read_manifest
-from protocol.offsets import format_offset
 from tests.crash.fleet import JSON, TEXT, Fleet, Ledger, Writer, create, repeat
+from tests.helpers.offsets import nameless
 from tests.helpers.server import ROOT, run_weir
 from tests.origin.storage.driver import until
 
@@ -80,7 +80,7 @@ class Load:
         """Append, then replace all that is there by a snapshot."""
         text = {"Content-Type": TEXT}
         answer, _ = await self._fleet.insist("POST", "snapped", headers=text, body=b"x" * 3000)
-        path = f"snapped/snapshot/{format_offset(answer.next_offset)}"
+        path = f"snapped/snapshot/{nameless(answer.next_offset)}"
         answer, _ = await self._fleet.insist("PUT", path, headers=text, body=b"y" * 70_000)
         assert answer.status in (200, 201, 204), answer
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.crash.fleet import JSON, SETTINGS, TEXT, Answer, Fleet
+from tests.helpers.offsets import nameless
 from tests.helpers.server import run_weir
 from tests.origin.storage.driver import blob_names
 
@@ -155,7 +155,7 @@ class Story:
         line.attempted.add(offset)
         answer = await self.ask(
             "PUT",
-            f"{line.path}/snapshot/{format_offset(offset)}",
+            f"{line.path}/snapshot/{nameless(offset)}",
             headers={"Content-Type": TEXT},
             body=blob_of(line.root, offset),
         )
@@ -174,7 +174,7 @@ class Story:
     async def read(self, line: Line) -> bool:
         """From anywhere: the bytes that were sent, or 410 where a snapshot stands for them."""
         start, known = self._rng.choice(line.ends), line.published or 0
-        answer = await self.ask("GET", line.path, query=f"?offset={format_offset(start)}")
+        answer = await self.ask("GET", line.path, query=f"?offset={nameless(start)}")
         if answer is not None:
             if answer.status == 410:
                 assert start < earliest(answer) <= max(line.attempted)
@@ -210,7 +210,7 @@ class Story:
         headers = {
             "Content-Type": source.content_type,
             "Stream-Forked-From": source.path,
-            "Stream-Fork-Offset": format_offset(offset),
+            "Stream-Fork-Offset": nameless(offset),
         }
         if not await self._create(fork, headers, (201, 410)):
             return False
@@ -304,13 +304,13 @@ class Story:
         start = line.published or 0
         if line.published is not None:
             await self._check_snapshot(line, line.published)
-        below = [format_offset(end) for end in line.ends if end < start]
+        below = [nameless(end) for end in line.ends if end < start]
         for offset in ["-1", *below[-2:]] if below else []:
             answer = await self._now("GET", line.path, query=f"?offset={offset}")
             assert (answer.status, earliest(answer)) == (410, start), (line.path, offset)
         stored, position = b"", start
         while True:
-            answer = await self._now("GET", line.path, query=f"?offset={format_offset(position)}")
+            answer = await self._now("GET", line.path, query=f"?offset={nameless(position)}")
             assert answer.status == 200, (line.path, position, answer)
             stored, position = stored + answer.stored, answer.next_offset
             if answer.is_up_to_date:
@@ -335,8 +335,8 @@ class Story:
     async def _check_snapshot(self, line: Line, offset: int) -> None:
         latest = await self._now("GET", f"{line.path}/snapshot")
         assert latest.status == 307
-        assert latest.headers["location"].endswith(f"{line.path}/snapshot/{format_offset(offset)}")
-        answer = await self._now("GET", f"{line.path}/snapshot/{format_offset(offset)}")
+        assert latest.headers["location"].endswith(f"{line.path}/snapshot/{nameless(offset)}")
+        answer = await self._now("GET", f"{line.path}/snapshot/{nameless(offset)}")
         assert answer.status == 200, (line.path, offset, answer)
         assert answer.body == blob_of(line.root, offset), f"{line.path}: not the bytes of {offset}"
 

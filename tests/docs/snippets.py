@@ -25,6 +25,7 @@ _MASKS = (
     (re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+"), "<token>"),
     (re.compile(r"\b[0-9a-f]{12,32}\b"), "<id>"),
     (re.compile(r'(?i)(?<=etag: ")[^:"]+'), "<incarnation>"),
+    (re.compile(r"[b-df-hj-np-tv-z]{15}_(?=_\d{16})"), "<stream>"),
     (re.compile(r'(?i)((?:stream-)?cursor"?: ?"?)\d+'), r"\1<cursor>"),
     (re.compile(r"(?i)^(age|content-length|date): .*$", re.MULTILINE), r"\1: <varies>"),
     (re.compile(r"\b1[789]\d{8}\b"), "<seconds>"),

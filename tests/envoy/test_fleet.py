@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from protocol.offsets import format_offset
 from protocol.sse import Decoder
 from tests.envoy.conftest import Fleet
 from tests.helpers.http2 import Exchange, Http2
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import PREFIX, Connection
 
 TEXT = {"Content-Type": "text/plain"}
@@ -89,9 +89,9 @@ def test_all_requests_of_a_stream_meet_one_gateway(fleet: Fleet) -> None:
                     ("GET", "?offset=-1", b""),
                     ("GET", f"?x={number}&offset=now", b""),
                     ("HEAD", "", b""),
-                    ("PUT", f"/snapshot/{format_offset(5)}", b"a snapshot"),
+                    ("PUT", f"/snapshot/{nameless(5)}", b"a snapshot"),
                     ("GET", "/snapshot", b""),
-                    ("GET", f"/snapshot/{format_offset(5)}", b""),
+                    ("GET", f"/snapshot/{nameless(5)}", b""),
                     ("GET", "/bootstrap?x=y", b""),
                 )
             ]

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from protocol.offsets import format_offset
 from protocol.paths import stream_url
 from tests.conftest import StartOrigin
+from tests.helpers.offsets import nameless
 from tests.helpers.origin import LocalOrigin, make_config
 from tests.helpers.rawhttp import TIMEOUT_S, Connection, Response, header_names, wait_until
 
@@ -34,7 +34,7 @@ PERSISTENT = STORAGES[1:]
 KEPT_ANYHOW = pytest.mark.parametrize("mode", STORAGES)
 KEPT_FOR_GOOD = pytest.mark.parametrize("mode", PERSISTENT)
 
-AT = format_offset
+AT = nameless
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pytest
 from gateway.chunks import Asker
 from gateway.entries import Entry
 from gateway.shared import SharedStore
-from protocol.offsets import format_offset
 from protocol.replies import Reply
+from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     INCARNATION,
     OTHER_INCARNATION,
@@ -168,7 +168,7 @@ async def test_a_tail_is_not_served_while_the_origin_is_in_trouble(
 async def test_a_new_incarnation_drops_all_that_is_stored_of_the_old_one(parts: Parts) -> None:
     await parts.fill("a", chunk(0, 5), b"older")
     other = chunk(5, 9, tail=True, incarnation=OTHER_INCARNATION)
-    await parts.fill(f"a?offset={format_offset(5)}", other, b"newer")
+    await parts.fill(f"a?offset={nameless(5)}", other, b"newer")
     assert parts.chunks.fresh("a", "-1") is None
     answer = await parts.fill("a", chunk(0, 5, incarnation=OTHER_INCARNATION), b"first")
     assert answer.body == b"first"
@@ -178,7 +178,7 @@ async def test_a_slow_answer_of_the_old_incarnation_does_not_bring_it_back(parts
     slow = parts.ask("a")
     old = await parts.upstream.next()
     other = chunk(5, 9, tail=True, incarnation=OTHER_INCARNATION)
-    await parts.fill(f"a?offset={format_offset(5)}", other, b"newer")
+    await parts.fill(f"a?offset={nameless(5)}", other, b"newer")
     old.answer(200, chunk(0, 5), b"older")
     await slow.exchange.answered()
     assert parts.chunks.fresh("a", "-1") is None
@@ -215,7 +215,7 @@ async def test_what_lands_after_a_purge_teaches_nothing(parts: Parts) -> None:
 
 async def test_a_404_drops_what_is_stored(parts: Parts, clock: Clock) -> None:
     await parts.fill("a", chunk(0, 5), b"hello")
-    await parts.fill(f"a?offset={format_offset(5)}", {}, b"", 404)
+    await parts.fill(f"a?offset={nameless(5)}", {}, b"", 404)
     assert parts.chunks.fresh("a", "-1") is None
 
 
@@ -232,9 +232,9 @@ async def test_a_404_from_before_the_creation_ends_nobody(parts: Parts) -> None:
 
 async def test_an_offset_that_is_too_old_ends_no_reader_at_the_tail(parts: Parts) -> None:
     """410 is said of deleted streams, but also of offsets that are no longer kept."""
-    waiting = parts.ask(f"a?offset={format_offset(9)}&live=long-poll")
+    waiting = parts.ask(f"a?offset={nameless(9)}&live=long-poll")
     await parts.upstream.next()
-    await parts.fill(f"a?offset={format_offset(1)}", {}, b"", 410)
+    await parts.fill(f"a?offset={nameless(1)}", {}, b"", 410)
     await quiet()
     assert waiting.exchange.finished == 0 and parts.hubs.reader_count == 1
 
@@ -266,13 +266,13 @@ async def test_old_chunks_do_not_come_back_from_the_second_level(
     await parts.fill("a", chunk(0, 5), b"older")
     other = chunk(5, 9, tail=True, incarnation=OTHER_INCARNATION)
     if news == "404":
-        await parts.fill(f"a?offset={format_offset(5)}", {}, b"", 404)
+        await parts.fill(f"a?offset={nameless(5)}", {}, b"", 404)
     elif news == "at the hub":
-        waiting = parts.ask(f"a?offset={format_offset(9)}&live=long-poll")
+        waiting = parts.ask(f"a?offset={nameless(9)}&live=long-poll")
         (await parts.upstream.next()).answer(404)
         await waiting.exchange.answered()
     else:
-        await parts.fill(f"a?offset={format_offset(5)}", other, b"newer")
+        await parts.fill(f"a?offset={nameless(5)}", other, b"newer")
     answer = await parts.fill("a", chunk(0, 5, incarnation=OTHER_INCARNATION), b"first")
     assert answer.body == b"first"
 
@@ -282,7 +282,7 @@ async def test_nothing_is_read_from_the_second_level_before_it_is_purged(make: M
     parts = make(shared)
     await parts.fill("a", chunk(0, 5), b"older")
     shared.may_purge.clear()
-    await parts.fill(f"a?offset={format_offset(5)}", {}, b"", 404)
+    await parts.fill(f"a?offset={nameless(5)}", {}, b"", 404)
     answer = await parts.fill("a", chunk(0, 5, incarnation=OTHER_INCARNATION), b"first")
     assert answer.body == b"first"
     shared.may_purge.set()

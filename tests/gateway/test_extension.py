@@ -9,8 +9,8 @@ import pytest
 from gateway.calls import Call
 from gateway.shared import SharedStore
 from gateway.upstream import TooLarge, UpstreamError
-from protocol.offsets import format_offset
 from tests.gateway.test_chunks import DictShared
+from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     INCARNATION,
     Asked,
@@ -23,7 +23,7 @@ from tests.helpers.parts import (
 )
 
 MakeParts = Callable[..., Parts]
-AT = format_offset
+AT = nameless
 SNAPSHOT = f"a/snapshot/{AT(5)}"
 BOUNDARY = "multipart/mixed; boundary=b1"
 REVALIDATE = "public, max-age=0, must-revalidate"

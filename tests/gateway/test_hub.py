@@ -8,7 +8,7 @@ import pytest
 
 from gateway.hub import Hub
 from gateway.upstream import TooLarge, UpstreamError
-from protocol.offsets import format_offset
+from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     OTHER_INCARNATION,
     Asking,
@@ -21,7 +21,7 @@ from tests.helpers.parts import (
 )
 
 MakeParts = Callable[..., Parts]
-ZERO = format_offset(0)
+ZERO = nameless(0)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def parts(make: MakeParts) -> Parts:
 
 
 def poll(parts: Parts, position: int, exchange: KeptExchange | None = None) -> Asking:
-    target = f"a?offset={format_offset(position)}&live=long-poll"
+    target = f"a?offset={nameless(position)}&live=long-poll"
     return parts.ask(target, exchange=exchange)
 
 
@@ -66,12 +66,10 @@ def the_hub(parts: Parts) -> Hub:
 async def test_all_who_wait_at_one_place_share_one_poll_and_its_data(parts: Parts) -> None:
     waiting = [poll(parts, 5) for _ in range(50)]
     tail = await parts.upstream.next()
-    assert tail.live and tail.target == f"/v1/stream/a?offset={format_offset(5)}&live=long-poll"
+    assert tail.live and tail.target == f"/v1/stream/a?offset={nameless(5)}&live=long-poll"
     tail.answer(200, chunk(5, 9, tail=True), b"news")
     answers = [await one.exchange.answered() for one in waiting]
-    assert {(a.status, a.body, a.next_offset) for a in answers} == {
-        (200, b"news", format_offset(9))
-    }
+    assert {(a.status, a.body, a.next_offset) for a in answers} == {(200, b"news", nameless(9))}
     assert len(parts.upstream.asked) == 1
 
 
@@ -83,7 +81,7 @@ async def test_an_answer_without_data_goes_to_all_who_wait(
     waiting = [poll(parts, 5) for _ in range(10)]
     tail = await parts.upstream.next()
     waiting += [poll(parts, 5) for _ in range(10)]
-    tail.answer(status, {"stream-next-offset": format_offset(5)})
+    tail.answer(status, {"stream-next-offset": nameless(5)})
     assert {(await one.exchange.answered()).status for one in waiting} == {status}
     assert len(parts.upstream.asked) == 1
 
@@ -95,7 +93,7 @@ async def test_who_came_while_nothing_new_was_on_its_way_hears_of_later_news(
     early = poll(parts, 5)
     tail = await parts.upstream.next()
     late = poll(parts, 5)
-    tail.answer(204, {"stream-next-offset": format_offset(5)})
+    tail.answer(204, {"stream-next-offset": nameless(5)})
     assert (await early.exchange.answered()).status == 204
     (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
     assert (await late.exchange.answered()).body == b"news"
@@ -190,7 +188,7 @@ async def test_a_hub_beyond_the_tail_is_moved_back_to_a_proven_tail(parts: Parts
         (await parts.upstream.next()).answer(200, chunk(5, 5, tail=True), b"")
     assert (await bogus.exchange.answered()).status == 400
     tail = await parts.upstream.next()
-    assert tail.live and format_offset(5) in tail.target
+    assert tail.live and nameless(5) in tail.target
     tail.answer(200, chunk(5, 9, tail=True), b"news")
     assert (await honest.exchange.answered()).body == b"news"
 
@@ -250,7 +248,7 @@ async def test_data_with_the_end_reaches_every_reader(parts: Parts) -> None:
 
 async def test_a_close_without_data_ends_every_reader(parts: Parts) -> None:
     reader, waiting = await follow(parts), poll(parts, 5)
-    told = {"stream-next-offset": format_offset(5), "stream-closed": "true"}
+    told = {"stream-next-offset": nameless(5), "stream-closed": "true"}
     (await parts.upstream.next()).answer(204, told)
     answer = await waiting.exchange.answered()
     assert answer.status == 204 and answer.closed and "Stream-Cursor" not in answer
@@ -261,7 +259,7 @@ async def test_a_close_without_data_ends_every_reader(parts: Parts) -> None:
 async def test_half_a_character_at_the_end_of_a_stream_is_sent_as_text(parts: Parts) -> None:
     reader = await follow(parts, "é".encode()[:1])
     assert b"event: data" not in reader.exchange.data
-    told = {"stream-next-offset": format_offset(1), "stream-closed": "true"}
+    told = {"stream-next-offset": nameless(1), "stream-closed": "true"}
     (await parts.upstream.next()).answer(204, told)
     await reader.exchange.answered()
     assert b"data:\xc3\n" in reader.exchange.data
@@ -425,7 +423,7 @@ async def test_a_refused_position_is_not_asked_for_again_and_again(parts: Parts)
     tail.answer(400)
     assert (await here.exchange.answered()).status == 400
     again = await parts.upstream.next()
-    assert format_offset(9) in again.target
+    assert nameless(9) in again.target
     again.answer(200, chunk(9, 12, tail=True), b"now")
     assert (await ahead.exchange.answered()).body == b"now"
 
@@ -434,7 +432,7 @@ async def test_an_origin_that_answers_204_at_once_is_not_asked_in_a_loop(parts: 
     await follow(parts)
     for _ in range(3):
         if parts.upstream.unseen():
-            (await parts.upstream.next()).answer(204, {"stream-next-offset": format_offset(5)})
+            (await parts.upstream.next()).answer(204, {"stream-next-offset": nameless(5)})
         await quiet(50)
     assert sum(asked.live for asked in parts.upstream.asked) == 1
 
@@ -457,7 +455,7 @@ async def test_a_batch_too_large_to_keep_is_streamed_to_who_waits(
     monkeypatch.setattr(parts.hubs, "too_large", lambda *given: passed.append(given))
     one = poll(parts, 5)
     (await parts.upstream.next()).fail(TooLarge())
-    await soon(lambda: passed == [(one.call, format_offset(5))])
+    await soon(lambda: passed == [(one.call, nameless(5))])
     assert parts.hubs.reader_count == 0
 
 

@@ -19,8 +19,9 @@ from gateway.rules.routes import (
     part_target,
 )
 from protocol.errors import ProtocolError
-from protocol.offsets import NOW, START, format_offset
+from protocol.offsets import NOW, START
 from protocol.paths import Kind, Place, parse_path
+from tests.helpers.offsets import nameless
 from tests.helpers.scripted_origin import Recorded
 
 PATH = "/v1/stream/a"
@@ -244,17 +245,17 @@ def test_a_listing_that_cannot_be_meant_is_refused(query: str, code: str) -> Non
     ("part", "replaced"),
     [
         (START, True),
-        (format_offset(4), True),
-        (format_offset(5), False),
-        (format_offset(6), False),
+        (nameless(4), True),
+        (nameless(5), False),
+        (nameless(6), False),
         (NOW, False),
-        ("/snapshot/" + format_offset(4), True),
-        ("/snapshot/" + format_offset(5), True),
+        ("/snapshot/" + nameless(4), True),
+        ("/snapshot/" + nameless(5), True),
         ("/bootstrap", True),
     ],
 )
 def test_a_snapshot_replaces_what_begins_before_it(part: str, replaced: bool) -> None:
-    assert is_replaced(part, format_offset(5)) is replaced
+    assert is_replaced(part, nameless(5)) is replaced
 
 
 # -- methods and spellings -----------------------------------------------------------------------

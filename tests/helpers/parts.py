@@ -36,8 +36,8 @@ from gateway.store import Store
 from gateway.streams import Streams
 from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
 from protocol.accesslog import AccessRecord
-from protocol.offsets import format_offset
 from protocol.paths import PREFIX
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import Response
 from wire.heads import make_head
 
@@ -77,7 +77,7 @@ def chunk(
     control = "public, max-age=60, immutable" if never else "public, max-age=0, must-revalidate"
     headers = {
         "content-type": kind,
-        "stream-next-offset": format_offset(end),
+        "stream-next-offset": nameless(end),
         "etag": f'"{incarnation}:{start}:{end}{":c" if closed else ""}"',
         "cache-control": control,
     }

@@ -32,7 +32,8 @@ from urllib.parse import parse_qs
 import uvloop
 
 from protocol.media import media_type
-from protocol.offsets import format_offset, parse_offset
+from protocol.offsets import parse_offset
+from tests.helpers.offsets import nameless
 
 WAIT_S = 10.0
 POLL_S = 0.002
@@ -533,7 +534,7 @@ class SimpleStream:
 
     @property
     def tail(self) -> str:
-        return format_offset(self._ends[-1])
+        return nameless(self._ends[-1])
 
     def append(self, data: bytes) -> str:
         """One message; the new tail. Long-polls that wait get it."""
@@ -640,7 +641,7 @@ class SimpleStream:
 
     async def _answer_long_poll(self, request: Recorded) -> Answer:
         asked = request.parameters["offset"]
-        start = self._ends[-1] if asked == "now" else parse_offset(asked)
+        start = self._ends[-1] if asked == "now" else parse_offset(asked).position
         incarnation = self._incarnation
         self.waiting += 1
         try:
@@ -660,7 +661,7 @@ class SimpleStream:
         return Answer(204, self._named(start, at_end=True) | up_to_date | cursor)
 
     def _answer_read(self, request: Recorded) -> Answer:
-        answer = self._read(parse_offset(request.parameters.get("offset", "-1")), {})
+        answer = self._read(parse_offset(request.parameters.get("offset", "-1")).position, {})
         if request.headers.get("if-none-match") == answer.headers["ETag"]:
             kept = {k: v for k, v in answer.headers.items() if k != "Content-Type"}
             return Answer(304, kept)
@@ -693,7 +694,7 @@ class SimpleStream:
     def _named(self, position: int, at_end: bool = False) -> dict[str, str]:
         closed = {"Stream-Closed": "true"} if at_end and self._closed else {}
         kind = {"Content-Type": self._content_type}
-        return kind | {"Stream-Next-Offset": format_offset(position)} | closed
+        return kind | {"Stream-Next-Offset": nameless(position)} | closed
 
     def _frame(self, messages: list[bytes]) -> bytes:
         if media_type(self._content_type) == "application/json":

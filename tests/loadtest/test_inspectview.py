@@ -3,15 +3,15 @@ import pytest
 from gateway.calls import HUB_STATUS, PASS_STATUS, WINDOW_STATUS, WRITE_STATUS
 from loadtest.faultplan import Asked
 from loadtest.inspectview import cache_verdict, columns, event_lines, short_offset
-from protocol.offsets import format_offset
 from protocol.sse import base64_event, comment, control_event, data_event
+from tests.helpers.offsets import nameless
 
-OFFSET = format_offset(16384)
+OFFSET = nameless(16384)
 
 
 def test_our_offsets_are_shown_as_positions() -> None:
     assert short_offset(OFFSET) == "16384"
-    assert short_offset(format_offset(0)) == "0"
+    assert short_offset(nameless(0)) == "0"
     assert [short_offset(other) for other in ("-1", "now", "abc_12")] == ["-1", "now", "abc_12"]
 
 
@@ -37,7 +37,7 @@ def test_a_long_poll_in_columns() -> None:
     asked = Asked("GET", f"/v1/stream/a?offset={OFFSET}&live=long-poll&cursor=7")
     assert columns("client", asked, None, {}) == ("client", "long-poll", "16384", "7", "…")
     headers = {
-        **{"stream-next-offset": format_offset(16400), "stream-cursor": "9"},
+        **{"stream-next-offset": nameless(16400), "stream-cursor": "9"},
         **{"stream-up-to-date": "true", "cache-status": HUB_STATUS},
     }
     told = columns("client", asked, 200, headers)

@@ -11,16 +11,14 @@ from origin.storage.acid import Shard
 from origin.storage.memory import MemoryStorage
 from origin.storage.segments import Segments
 from tests.conftest import StartOrigin
+from tests.helpers.offsets import nameless as at
+from tests.helpers.offsets import unnamed
 from tests.helpers.origin import MODES, LocalOrigin
 from tests.helpers.rawhttp import PREFIX, Client, Response, encode_request, wait_until
 from tests.origin.storage.driver import has_batches
 
 IMMUTABLE = "public, max-age=60, stale-while-revalidate=300, immutable"
 REVALIDATE = "public, max-age=0, must-revalidate"
-
-
-def at(position: int) -> str:
-    return f"0000000000000000_{position:016}"
 
 
 # -- If-None-Match -------------------------------------------------------------------------------
@@ -205,7 +203,7 @@ def test_an_append_larger_than_a_chunk_is_one_answer(start_origin: StartOrigin) 
         client.create("s", body=b"x" * 1000)
         client.append("s", b"y")
         reply = client.read("s")
-        assert (reply.body, reply.next_offset) == (b"x" * 1000, at(1000))
+        assert (reply.body, unnamed(reply.next_offset)) == (b"x" * 1000, at(1000))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -4,13 +4,13 @@ import pytest
 
 from protocol import replies
 from protocol.errors import ProtocolError
+from protocol.offsets import format_offset
 from protocol.producers import Known, Producer
 from protocol.replies import IMMUTABLE, REVALIDATE, Reply
 from protocol.requests import Append
 from protocol.stream import Judgement, Snapshot, StreamState
 
-FIVE = "0000000000000000_0000000000000005"
-NINE = "0000000000000000_0000000000000009"
+FIVE, NINE = format_offset(1, 5), format_offset(1, 9)
 AT_FIVE = Snapshot(5, "text/csv", 10, 3, 10)
 AT_NINE = Snapshot(9, "text/csv", 10, 4, 10)
 
@@ -258,7 +258,7 @@ def test_snapshot_has_another_tag_once_something_follows_it() -> None:
 
 
 def test_redirect_to_the_latest_snapshot_is_never_stored() -> None:
-    reply = replies.snapshot_redirect(AT_FIVE, 9, "http://h/x")
+    reply = replies.snapshot_redirect(stream(), AT_FIVE, 9, "http://h/x")
     assert (reply.status, reply.body) == (307, b"")
     headers = named(reply)
     assert headers["Location"] == "http://h/x"
@@ -279,9 +279,16 @@ def test_bootstrap_reaches_the_tail() -> None:
 
 
 def test_offset_below_the_snapshot_is_gone_and_told_where_to_begin() -> None:
-    reply = replies.trimmed(9)
+    reply = replies.trimmed(stream(), 9)
     assert (reply.status, json.loads(reply.body)["code"]) == (410, "offset-gone")
     assert named(reply)["Stream-Earliest-Offset"] == NINE
+
+
+def test_offset_of_another_stream_is_gone_and_not_told_where_to_go_on() -> None:
+    reply = replies.problem_of(replies.foreign_offset(stream(), 9, closed=True))
+    assert (reply.status, json.loads(reply.body)["code"]) == (410, "foreign-offset")
+    assert named(reply)["ETag"] == '"0000000000000001:9:c"'
+    assert not {"Stream-Earliest-Offset", "Stream-Next-Offset"} & set(named(reply))
 
 
 def test_condition_on_a_stream_that_is_not_there_names_no_state() -> None:

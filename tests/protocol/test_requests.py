@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import ProtocolError
+from protocol.offsets import Offset
 from protocol.producers import Producer
 from protocol.requests import (
     Append,
@@ -62,7 +63,7 @@ def test_create_without_headers_asks_for_nothing() -> None:
         (
             SOURCE | {"stream-fork-offset": FIVE, "stream-fork-sub-offset": "3"},
             "fork",
-            ForkOf("a/b", 5, 3),
+            ForkOf("a/b", Offset(5), 3),
         ),
         ({"stream-forked-from": "/ds/buck/s"}, "fork", ForkOf("/ds/buck/s", None, 0)),
         ({"stream-state": "strict"}, "strict_state", True),
@@ -211,8 +212,9 @@ def test_query_refusal(query: str, code: str) -> None:
 
 
 def test_publication_names_a_position_and_a_type() -> None:
-    assert parse_publish(FIVE, {"content-type": "Text/CSV; x=y"}) == Publish(5, "Text/CSV; x=y")
-    assert parse_publish(ZERO, {}) == Publish(0, "application/octet-stream")
+    kind = "Text/CSV; x=y"
+    assert parse_publish(FIVE, {"content-type": kind}) == Publish(Offset(5), kind)
+    assert parse_publish(ZERO, {}) == Publish(Offset(0), "application/octet-stream")
 
 
 @pytest.mark.parametrize("offset", ["-1", "now", "", "5", "x", FIVE + "0", FIVE + "\n", " " + FIVE])

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from protocol.offsets import Offset
 from protocol.producers import Known, Producer
 from protocol.requests import Append, Create, ForkOf
 from protocol.stream import (
@@ -22,6 +23,7 @@ from protocol.stream import (
     begin,
     deadline_ms,
     forget_idle,
+    is_of,
     judge_append,
     same_configuration,
 )
@@ -143,11 +145,44 @@ def test_closed_stream(
     assert judge_append(stream(**state), request, has_body) is judgement
 
 
+# -- whose an offset is ------------------------------------------------------------------------
+
+ROOT = StreamState(1, "root", "text/plain", 0)
+CHILD = StreamState(2, "child", "text/plain", 0, fork=Fork(1, "root", 20, None, 0))
+GRANDCHILD = StreamState(3, "grandchild", "text/plain", 0, fork=Fork(2, "child", 30, None, 0))
+EARLY = StreamState(4, "early", "text/plain", 0, fork=Fork(2, "child", 10, None, 0))
+FAMILY = {state.id: state for state in (ROOT, CHILD, GRANDCHILD, EARLY)}
+
+
+@pytest.mark.parametrize(
+    ("state", "stream_id", "furthest"),
+    [
+        pytest.param(ROOT, None, 99, id="nameless"),
+        pytest.param(ROOT, 1, 99, id="own"),
+        pytest.param(ROOT, 9, -1, id="of-nobody-here"),
+        pytest.param(ROOT, 2, -1, id="of-its-fork"),
+        pytest.param(CHILD, 1, 20, id="of-its-source"),
+        pytest.param(GRANDCHILD, 2, 30, id="of-its-source-which-is-a-fork"),
+        pytest.param(GRANDCHILD, 1, 20, id="of-its-grandparent"),
+        pytest.param(EARLY, 1, 10, id="no-more-than-was-inherited"),
+        pytest.param(EARLY, 3, -1, id="of-a-sibling"),
+    ],
+)
+def test_a_fork_takes_the_offsets_of_the_bytes_it_inherited(
+    state: StreamState, stream_id: int | None, furthest: int
+) -> None:
+    def valid(position: int) -> bool:
+        offset = Offset(position, stream_id)
+        return is_of(offset, state, lambda fork: FAMILY[fork.source_id])
+
+    assert [p for p in range(100) if valid(p)] == list(range(furthest + 1))
+
+
 # -- repeated PUT ------------------------------------------------------------------------------
 
 CREATE = Create("text/plain", None, None, False, None)
 FORK = Fork(7, "src", 12, 10, 2)
-ASKED = ForkOf("src", 10, 2)
+ASKED = ForkOf("src", Offset(10), 2)
 FORKED = Create(None, None, None, False, ASKED)
 
 
@@ -202,7 +237,10 @@ FORKED = Create(None, None, None, False, ASKED)
             {"fork": FORK}, replace(FORKED, content_type="a/b"), False, id="fork-other-type"
         ),
         pytest.param(
-            {"fork": FORK}, replace(FORKED, fork=replace(ASKED, offset=11)), False, id="offset"
+            {"fork": FORK},
+            replace(FORKED, fork=replace(ASKED, offset=Offset(11))),
+            False,
+            id="offset",
         ),
         pytest.param(
             {"fork": FORK}, replace(FORKED, fork=replace(ASKED, sub_offset=0)), False, id="sub"

@@ -10,9 +10,9 @@ import pytest
 import zstandard
 
 from gateway import encodings
-from protocol.offsets import format_offset
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway, TokenClient
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, SimpleStream, simple_stream, until
 from tests.scenarios.conftest import Gather, StartGateway
@@ -21,7 +21,7 @@ from tests.scenarios.watching import grow_older, riders, watch
 
 PATH = "/v1/stream/a"
 CHUNK = b"ten bytes."
-AT_10, AT_20 = format_offset(10), format_offset(20)
+AT_10, AT_20 = nameless(10), nameless(20)
 MISS = "weir; fwd=uri-miss; fwd-status=200; stored"
 HIT = "weir; hit"
 STALE = "weir; hit; detail=stale"
@@ -45,7 +45,7 @@ def client(gateway: LocalGateway) -> Iterator[TokenClient]:
         yield client
 
 
-TAIL = format_offset(30)
+TAIL = nameless(30)
 
 
 # -- verdicts ------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_reads_of_streams_that_can_expire_reach_the_origin(
 def test_order_spelling_and_unknown_parameters_do_not_split_the_cache(
     stream: SimpleStream, client: TokenClient
 ) -> None:
-    start = ["", "offset=-1", "offset=%2D1", f"offset={format_offset(0)}", "offset=-1&x=1"]
+    start = ["", "offset=-1", "offset=%2D1", f"offset={nameless(0)}", "offset=-1&x=1"]
     start += ["x=1&offset=-1", "utm_source=a&utm_medium=b", "cursor=17&offset=-1", "x", "&&"]
     start += ["Offset=5", "offset=-1&cursor=", "%6Fffset=-1"]
     for query in start:
@@ -293,7 +293,7 @@ def test_the_store_stays_within_its_bytes_and_serves_right_bytes_throughout(
     gateway = start_gateway(cache={"max_bytes": 100_000})
     with gateway.client() as client:
         for number in [*range(50), *range(50)]:
-            answer = client.read("a", format_offset(4096 * number))
+            answer = client.read("a", nameless(4096 * number))
             assert answer.body == b"%d" % (number % 10) * 4096
             assert gateway.metric("cache_bytes") <= 100_000
     assert gateway.metric("cache_evictions") > 0
@@ -310,7 +310,7 @@ def test_what_is_too_large_to_keep_is_passed_on_whole(
         for _ in range(2):
             answer = client.read("a")
             assert (answer.status, answer.body == body) == (200, True)
-            assert answer.next_offset == format_offset(300_000)
+            assert answer.next_offset == nameless(300_000)
     assert gateway.metric("cache_entries") == 0
 
 

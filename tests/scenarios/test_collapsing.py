@@ -10,8 +10,8 @@ from itertools import islice
 import pytest
 
 from protocol.cursors import next_cursor
-from protocol.offsets import format_offset
 from tests.helpers.gateway import LocalGateway
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import Response
 from tests.helpers.scripted_origin import (
     Answer,
@@ -27,8 +27,8 @@ from tests.scenarios.crowd import Caller, all_answers, tokens
 from tests.scenarios.watching import readers, riders, watch
 
 LATEST_S = 0.3  # after the origin's answer, the last reader has it
-ZERO = format_offset(0)
-AT_10 = format_offset(10)
+ZERO = nameless(0)
+AT_10 = nameless(10)
 TAIL = {"Content-Type": "text/plain", "Stream-Next-Offset": AT_10}
 DATA = TAIL | {"Stream-Up-To-Date": "true", "Stream-Cursor": "7", "ETag": '"e"'}
 
@@ -133,7 +133,7 @@ async def test_a_thousand_sse_readers_at_several_offsets_are_one_tail(
 ) -> None:
     stream = simple_stream(scripted, "/v1/stream/a", "text/plain", *[b"ten bytes."] * 10)
     watched = watch(scripted, stream, "/v1/stream/a")
-    offsets = ["-1", AT_10, format_offset(50), stream.tail, "now"]
+    offsets = ["-1", AT_10, nameless(50), stream.tail, "now"]
     callers = await gather(gateway, 1000)
     for number, (caller, token) in enumerate(zip(callers, tokens(1000), strict=True)):
         offset = offsets[number % len(offsets)]
@@ -155,7 +155,7 @@ async def test_a_thousand_sse_readers_at_several_offsets_are_one_tail(
 
 
 @pytest.mark.parametrize(
-    ("offset", "requests"), [("-1", 1), (format_offset(20), 2)], ids=["below-tail", "at-tail"]
+    ("offset", "requests"), [("-1", 1), (nameless(20), 2)], ids=["below-tail", "at-tail"]
 )
 async def test_a_thousand_cold_catch_ups_share_their_requests(
     offset: str, requests: int, scripted: ScriptedOrigin, gateway: LocalGateway, gather: Gather
@@ -203,7 +203,7 @@ async def test_other_streams_and_offsets_are_not_collapsed(
         simple_stream(scripted, f"/v1/stream/{name}", "text/plain", f"of {name}....".encode())
     gate = scripted.hold()
     callers = await gather(gateway, 4)
-    asked = [(name, offset) for name in "ab" for offset in ("-1", format_offset(3))]
+    asked = [(name, offset) for name in "ab" for offset in ("-1", nameless(3))]
     for caller, (name, offset) in zip(callers, asked, strict=True):
         caller.ask(name, f"offset={offset}", token=tokens(1)[0])
     await gate.reached(4)

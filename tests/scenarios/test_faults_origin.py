@@ -9,8 +9,8 @@ from itertools import count
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.helpers.gateway import LocalGateway, TokenClient
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import Closed, Response, wait_until
 from tests.helpers.scripted_origin import (
     Answer,
@@ -32,7 +32,7 @@ PROBLEM = "application/problem+json"
 BODY = b"0123456789" * 1000
 GOOD = {
     "Content-Type": "text/plain",
-    "Stream-Next-Offset": format_offset(len(BODY)),
+    "Stream-Next-Offset": nameless(len(BODY)),
     "Stream-Up-To-Date": "true",
     "ETag": '"0000000000000001:0:10000"',
 }
@@ -194,7 +194,7 @@ async def test_waiting_long_polls_do_not_hold_up_catch_ups(
     simple_stream(scripted, PATH, "text/plain", b"y")
     *waiting, reader = await gather(gateway, 21)
     for number, caller in enumerate(waiting):
-        caller.ask(str(number), f"offset={format_offset(1)}&live=long-poll", token=TOKEN)
+        caller.ask(str(number), f"offset={nameless(1)}&live=long-poll", token=TOKEN)
     await until(lambda: scripted.count() == 20)
     reader.ask("a", "offset=-1", token=TOKEN)
     assert (await reader.answer(1.0)).body == b"y"
@@ -210,17 +210,17 @@ def test_chunks_that_never_change_are_served_while_the_origin_is_away(
     for body in (b"one.", b"two.", b"tail"):
         stream.append(body)
     client.read("a")
-    client.read("a", format_offset(4))
+    client.read("a", nameless(4))
     scripted.down()
     for seconds in (0, 70, 400):  # fresh, stale, beyond revalidation
         grow_older(gateway, seconds)
         assert client.read("a").body == b"one."
-        assert client.read("a", format_offset(4)).body == b"two."
-    for query in (f"offset={format_offset(8)}", "offset=now", "offset=now&live=sse"):
+        assert client.read("a", nameless(4)).body == b"two."
+    for query in (f"offset={nameless(8)}", "offset=now", "offset=now&live=sse"):
         assert is_clear(client("GET", "a", query=query)), query
     assert is_clear(client("POST", "a", {"Content-Type": "text/plain"}, b"x"))
     scripted.up()
-    wait_until(lambda: client.read("a", format_offset(8)).status == 200)
+    wait_until(lambda: client.read("a", nameless(8)).status == 200)
 
 
 def test_the_breaker_opens_refuses_at_once_and_closes_when_the_origin_is_back(
@@ -256,7 +256,7 @@ def test_a_breaker_that_is_open_does_not_keep_chunks_from_being_served(
     with gateway.client() as client:
         client.read("a")
         scripted.down()
-        assert [client.read("a", format_offset(4)).status for _ in range(2)] == [502, 503]
+        assert [client.read("a", nameless(4)).status for _ in range(2)] == [502, 503]
         for seconds in (0, 70, 400):
             grow_older(gateway, seconds)
             assert client.read("a").body == b"one."
@@ -369,7 +369,7 @@ async def test_a_long_poll_that_waits_is_told_when_the_origin_goes(
     assert all(map(is_clear, await all_answers(callers)))
     scripted.up()
     tail = stream.append(b"two.")
-    callers[0].ask("a", f"offset={format_offset(4)}&live=long-poll", token=TOKEN)
+    callers[0].ask("a", f"offset={nameless(4)}&live=long-poll", token=TOKEN)
     answer = await callers[0].answer()
     assert (answer.body, answer.next_offset) == (b"two.", tail)
 
@@ -409,7 +409,7 @@ async def test_an_event_stream_loses_and_repeats_nothing_when_the_tail_breaks_of
     assert {caller.data for caller in callers} == {"one.two.three."}
 
 
-TAIL = {"Stream-Next-Offset": format_offset(4), "Stream-Up-To-Date": "true"}
+TAIL = {"Stream-Next-Offset": nameless(4), "Stream-Up-To-Date": "true"}
 EMPTY = Answer(200, {"Content-Type": "text/plain"} | TAIL)
 
 
@@ -419,7 +419,7 @@ async def test_an_origin_that_answers_at_once_without_data_is_not_hammered(
 ) -> None:
     scripted.on("GET", PATH, lambda request: answer if request.live else EMPTY)
     [caller] = await gather(gateway)
-    caller.ask("a", f"offset={format_offset(4)}&live=sse", token=TOKEN)
+    caller.ask("a", f"offset={nameless(4)}&live=sse", token=TOKEN)
     await caller.caught_up()
     await asyncio.sleep(0.5)
     assert 0 < scripted.count(live=True) < 10

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway, TokenClient
+from tests.helpers.offsets import nameless, unnamed
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import Response, wait_until
 from tests.helpers.redis import RedisServer
@@ -74,8 +74,8 @@ def test_a_chunk_that_one_gateway_fetched_is_a_hit_at_the_other(
         assert (answer.body, answer["Cache-Status"]) == (b"one.", HIT)
         assert answer["ETag"] == first.read("a")["ETag"]
         assert stream.counts["catch-up"] == 1
-        first.read("a", format_offset(4))
-        second.read("a", format_offset(4))  # a tail is not shared
+        first.read("a", nameless(4))
+        second.read("a", nameless(4))  # a tail is not shared
         assert stream.counts["catch-up"] == 3
 
 
@@ -239,4 +239,4 @@ def test_readers_do_not_notice_a_restart_of_redis(
         redis.restart()
         one.append("a", b"two.")
         assert events.next_write()[0].data == "two."
-        assert [client.read("a").next_offset for client in clients] == [format_offset(4)] * 2
+        assert [unnamed(client.read("a").next_offset) for client in clients] == [nameless(4)] * 2

@@ -3,9 +3,9 @@ what the origin refused him, and who may read is served as always."""
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.helpers.gateway import KEY, LocalGateway
 from tests.helpers.keys import make_token
+from tests.helpers.offsets import nameless
 from tests.helpers.redis import RedisServer
 from tests.helpers.scripted_origin import (
     Answer,
@@ -57,7 +57,7 @@ def forwarding(start_gateway: StartGateway, guarded: Guarded) -> LocalGateway:
     return start_gateway(upstream={"forward_token": True})
 
 
-READS = ["", "?offset=-1", f"?offset={format_offset(4)}", "/snapshot/5", "/bootstrap"]
+READS = ["", "?offset=-1", f"?offset={nameless(4)}", "/snapshot/5", "/bootstrap"]
 
 
 @pytest.mark.parametrize("read", READS)

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway
+from tests.helpers.offsets import nameless
 from tests.helpers.origin import Clock, LocalOrigin
 from tests.helpers.scripted_origin import Gate, ScriptedOrigin, simple_stream, until
 from tests.scenarios.conftest import Gather, StartGateway
@@ -81,7 +81,7 @@ async def test_joiners_at_any_offset_get_every_byte_once(
                 whole += word
                 await asyncio.sleep(0)
             starts[caller] = len(whole) if number % 3 else chance.randrange(len(whole) + 1)
-            caller.ask("a", f"offset={format_offset(starts[caller])}{SSE}", token=TOKEN)
+            caller.ask("a", f"offset={nameless(starts[caller])}{SSE}", token=TOKEN)
             await asyncio.sleep(chance.random() * 0.01)
         tail = writer.append("a", b"<end>")
     await asyncio.gather(*(caller.shown(tail) for caller in callers))
@@ -93,7 +93,7 @@ async def test_long_polls_that_follow_one_another_get_every_byte_once(
     front: LocalGateway, gather: Gather
 ) -> None:
     async def read(caller: Caller, count: int) -> bytes:
-        at, found = format_offset(0), b""
+        at, found = nameless(0), b""
         while len(found) < count:
             caller.ask("a", f"offset={at}{POLL}", token=TOKEN)
             answer = await caller.answer()
@@ -169,7 +169,7 @@ async def test_an_offset_that_was_made_up_harms_nobody_else(
         bogus, *good = await gather(front, 5)
         if not first:
             await follow(good[:2], "a")
-        bogus.ask("a", f"offset={format_offset(4000)}{mode}", token=TOKEN)
+        bogus.ask("a", f"offset={nameless(4000)}{mode}", token=TOKEN)
         if first:
             await asyncio.sleep(0.05)
             await follow(good[:2], "a")
@@ -189,7 +189,7 @@ async def test_an_offset_that_was_made_up_harms_nobody_at_an_origin_that_waits_t
     """Such as one that compares offsets only when data comes."""
     stream = simple_stream(scripted, "/v1/stream/a", "text/plain", b"one.")
     bogus, good = await gather(gateway, 2)
-    bogus.ask("a", f"offset={format_offset(4000)}{POLL}", token=TOKEN)
+    bogus.ask("a", f"offset={nameless(4000)}{POLL}", token=TOKEN)
     await until(lambda: stream.waiting == 1)
     good.ask("a", f"offset={stream.tail}{mode}", token=TOKEN)
     assert (await bogus.answer()).status == 400

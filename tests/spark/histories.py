@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from protocol.offsets import format_offset
 from protocol.state import Materialised, StateError, parse_message
 from protocol.state import snapshot_messages as encode_snapshot
+from tests.helpers.offsets import nameless
 
 KEYS = ("1", "a b", "ü", "😀", "\x00", "null", "{}", '"', "\\", "1 ")
 TIMES = (
@@ -56,7 +56,7 @@ def history(
     is_ours = chance.random() < 0.7
     rows: list[Row] = []
     for at in range(length):
-        offset = format_offset(at) if is_ours else ("-1" if at < 9 else f"{at // 9:06}")
+        offset = nameless(at) if is_ours else ("-1" if at < 9 else f"{at // 9:06}")
         if chance.random() < snapshots and (is_ours or (at >= 9 and at % 9 == 0)):
             rows += snapshot_rows(stream, offset, list(snapshot(chance, rows, offset)))
         text = message(chance, resets)

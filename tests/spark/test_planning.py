@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from protocol.offsets import START, format_offset
+from protocol.offsets import START
 from spark.http import SourceError
 from spark.options import parse_options
 from spark.planning import Planner
@@ -13,11 +13,12 @@ from spark.ranges import Beyond
 from spark.reading import DataLoss
 from spark.streams import Head
 from tests.conftest import StartOrigin
+from tests.helpers.offsets import nameless
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin, SimpleStream
 from tests.spark.conftest import Door, messages, read_all
 from tests.spark.writer import JSON, Writer
 
-AT = format_offset
+AT = nameless
 Position = dict[str, dict[str, str]]
 
 

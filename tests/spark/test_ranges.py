@@ -5,10 +5,11 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.offsets import START, format_offset
+from protocol.offsets import START
 from spark.ranges import REQUEST_BYTES, Beyond, Range, cut, pack, shares, span
+from tests.helpers.offsets import nameless
 
-AT = format_offset
+AT = nameless
 sizes = st.lists(st.integers(1, 2000), max_size=30)
 
 

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from protocol.offsets import START, format_offset
+from protocol.offsets import START
 from spark.http import Client, SourceError
 from spark.options import parse_options
 from spark.planning import Partitions, Planner
@@ -13,11 +13,12 @@ from spark.ranges import Beyond, Range
 from spark.reading import DataLoss, read_range
 from spark.streams import Streams
 from tests.conftest import StartOrigin
+from tests.helpers.offsets import nameless
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin
 from tests.spark.conftest import TEXT, Door, messages, read_all
 from tests.spark.writer import JSON, Writer
 
-AT = format_offset
+AT = nameless
 
 
 def plan(door: Door, **given: str) -> Partitions:

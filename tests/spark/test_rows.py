@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.jsonmode import framed, stored_form
-from protocol.offsets import START, format_offset
+from protocol.offsets import START
 from spark.http import SourceError
 from spark.rows import (
     BATCH_ROWS,
@@ -19,8 +19,9 @@ from spark.rows import (
     split_array,
 )
 from spark.streams import Chunk, Snapshot
+from tests.helpers.offsets import nameless
 
-AT = format_offset
+AT = nameless
 JSON = "application/json"
 finite = st.floats(allow_nan=False, allow_infinity=False)
 values = st.recursive(

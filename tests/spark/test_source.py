@@ -11,11 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from protocol.offsets import format_offset
 from spark.rows import SCHEMA
 from spark.source import COLUMNS, FORMAT, register
 from tests.conftest import StartOrigin
 from tests.docs.snippets import snippets_of
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped
 from tests.helpers.server import ROOT
@@ -23,7 +23,7 @@ from tests.spark.conftest import TEXT, Door
 from tests.spark.documented import DOCUMENT, documented
 from tests.spark.writer import Writer
 
-AT = format_offset
+AT = nameless
 PATIENCE_S = 60
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from protocol.offsets import format_offset
 from protocol.state import Change
 from spark.messages import judge
 from spark.state import CURRENT, KNOWN, MOVES, add_moves, advance, counts, moves
+from tests.helpers.offsets import nameless
 from tests.spark.histories import (
     Row,
     expected,
@@ -93,9 +93,7 @@ def insert(key: str, time: str = "", type_: str = "t") -> str:
 
 
 def lay(stream: str, *texts: str, first: int = 0) -> list[Row]:
-    return [
-        (stream, format_offset(n), 0, "message", text, None) for n, text in enumerate(texts, first)
-    ]
+    return [(stream, nameless(n), 0, "message", text, None) for n, text in enumerate(texts, first)]
 
 
 GROWN = lay(
@@ -122,8 +120,8 @@ UPSERTED = lay(
 COMPACTED = [
     *lay("compacted", insert("kept", "2026-11-16T12:00:00Z")),
     *lay("compacted", insert("lost", "2026-11-16T12:05:00Z"), first=1),
-    ("compacted", format_offset(9), -2, "snapshot", insert("kept"), None),
-    ("compacted", format_offset(9), -1, "snapshot", insert("new"), None),
+    ("compacted", nameless(9), -2, "snapshot", insert("kept"), None),
+    ("compacted", nameless(9), -1, "snapshot", insert("new"), None),
 ]
 
 

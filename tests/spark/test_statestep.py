@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from protocol.offsets import START, format_offset
+from protocol.offsets import START
 from protocol.paths import stream_url
 from spark.statestep import Origin, Stream, judge_stream, update_state
 from spark.tables import Tables
+from tests.helpers.offsets import nameless
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, SimpleStream
 from tests.spark.conftest import Door
 from tests.spark.histories import message
@@ -25,7 +26,7 @@ USAGE = (
     "bytes_sent bigint, bytes_received bigint, bytes_saved bigint, failures bigint, "
     "last_seen timestamp, date date"
 )
-TAIL = format_offset(10)
+TAIL = nameless(10)
 RANDOM = tuple(f"random-{number}" for number in range(8))
 ROUNDS = 4
 
@@ -179,7 +180,7 @@ BROKEN = {
     "failing": (Answer(500), "answered 500"),
     "forbidden": (Answer(403), "answered 403: the token does not allow it"),
     "spoilt": (
-        Answer(200, {"Content-Type": JSON, "Stream-Next-Offset": format_offset(999)}, b"[1,"),
+        Answer(200, {"Content-Type": JSON, "Stream-Next-Offset": nameless(999)}, b"[1,"),
         "no JSON array of messages",
     ),
 }
@@ -242,7 +243,7 @@ def test_what_is_refused_or_not_there_is_noted_in_every_run(
     step.tables.close()
 
 
-BEFORE = Stream("s", "read", "", "1" * 16, format_offset(5))
+BEFORE = Stream("s", "read", "", "1" * 16, nameless(5))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ BEFORE = Stream("s", "read", "", "1" * 16, format_offset(5))
         ((200, "1" * 16, TAIL, "application/json"), None, ("read", START, False)),
         ((200, "1" * 16, TAIL, "application/json"), BEFORE, ("read", BEFORE.offset, False)),
         ((200, "2" * 16, TAIL, "application/json"), BEFORE, ("read", START, True)),
-        ((200, "1" * 16, format_offset(3), "application/json"), BEFORE, ("read", START, True)),
+        ((200, "1" * 16, nameless(3), "application/json"), BEFORE, ("read", START, True)),
         ((200, "1" * 16, TAIL, "text/plain"), None, ("not-json", START, False)),
         ((404, "", "", ""), BEFORE, ("gone", START, True)),
         ((404, "", "", ""), None, ("gone", START, False)),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.offsets import START, format_offset
+from protocol.offsets import START
 from protocol.paths import parse_path, stream_url
 from spark.http import Address, Client, SourceError
 from spark.streams import (
@@ -12,17 +12,17 @@ from spark.streams import (
     Streams,
     Trimmed,
     incarnation_of,
-    position_of,
     precedes,
     stream_name,
     stream_path,
 )
 from tests.conftest import StartOrigin
+from tests.helpers.offsets import nameless
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin
 from tests.spark.conftest import Door
 from tests.spark.writer import Writer
 
-AT = format_offset
+AT = nameless
 
 
 @pytest.fixture
@@ -50,12 +50,6 @@ def test_offsets_are_ordered() -> None:
     assert precedes(START, "x1") and precedes(START, "!")
     assert not precedes(START, AT(0)) and not precedes(AT(0), START)
     assert not precedes("x1", "x1") and not precedes("!", START)
-
-
-def test_only_our_offsets_are_positions() -> None:
-    assert [position_of(offset) for offset in (START, AT(7))] == [0, 7]
-    others = ["7", "0000000000000001_0000000000000007", "0000000000000000_000000000000007", "now"]
-    assert [position_of(offset) for offset in others] == [None] * 4
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,11 @@ export const messagesOf = ({ data, encoding, start, next }, isJson) => {
   return batch.texts.map((text, place) => ({ text, isJson, batch, place }));
 };
 
-const POSITION = /^0{16}_(\d{16})$/;
+const POSITION = /^(?:0{16}|[b-df-hj-np-tv-xz]{15}_)_(\d{16})$/;
 /** Of our own origin's offsets, which count bytes; NaN for those of others. */
 export const positionOf = (offset) => (offset === "-1" ? 0 : Number(POSITION.exec(offset)?.[1] ?? NaN));
-const offsetOf = (position) => `${"0".repeat(16)}_${String(position).padStart(16, "0")}`;
+/** Another offset of the same stream: the first half names it. */
+const movedTo = (offset, position) => offset.slice(0, 17) + String(position).padStart(16, "0");
 
 /** Where a message begins and ends. A batch says it for all its messages together; only where the
     server counts bytes, and they agree, does each have offsets of its own. */
@@ -59,7 +60,7 @@ export const offsetsOf = ({ batch, place }) => {
   let at = positionOf(start);
   for (const text of texts) ends.push((at += encoder.encode(text).length + 1)); // and a comma
   if (at !== positionOf(next)) return whole;
-  return { start: place ? offsetOf(ends[place - 1]) : start, next: offsetOf(ends[place]) };
+  return { start: place ? movedTo(next, ends[place - 1]) : start, next: movedTo(next, ends[place]) };
 };
 
 export class Messages {

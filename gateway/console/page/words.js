@@ -34,6 +34,7 @@ export const BY_CODE = {
   "bucket-exists": "The bucket is there already.",
   "bucket-not-empty": "The bucket still has streams. Delete them first.",
   "offset-beyond-tail": "This offset lies behind the end of the stream; it may have been deleted and created anew.",
+  "foreign-offset": "This is an offset of another stream; this one may have been deleted and created anew.",
   "offset-gone": "A snapshot has replaced this part of the stream.",
   "origin-unreachable": "The gateway is up, but the origin behind it does not answer.",
   "origin-unavailable": "The origin behind the gateway failed repeatedly and is left alone for a moment.",

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import bearer
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import PREFIX, Response, encode_request, wait_until
 from tests.helpers.redis import running_redis
 from tests.helpers.scripted_origin import Answer, Gate, SimpleStream
@@ -16,7 +16,7 @@ from tests.hostile.gateway.conftest import SECRET_BYTES
 
 TEXT = {"Content-Type": "text/plain"}
 FRESH = {**TEXT, "Cache-Control": "public, max-age=60, immutable", "Stream-Next-Offset": "5"}
-ZERO = format_offset(0)
+ZERO = nameless(0)
 
 
 # -- reading what is cached ----------------------------------------------------------------------

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from gateway.hub import TRANSIT_SECS
-from protocol.offsets import format_offset
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import bearer
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import PREFIX, Response, control, encode_request, wait_until
 from tests.helpers.scripted_origin import Answer, Gate, Recorded, SimpleStream
 from tests.hostile.gateway.arena import Arena, Recording, check_refusal
 
 CROWD = 40
-FAR = format_offset(10**15)
+FAR = nameless(10**15)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_live_answers_are_never_kept_nor_conditional(
     quick.append(b"news")
     (reply,) = answers([poll])
     for condition in ("*", reply.get("ETag") or "*"):
-        old = f"offset={format_offset(5)}&live=long-poll"
+        old = f"offset={nameless(5)}&live=long-poll"
         again = arena.ask(name, old, headers={"If-None-Match": condition})
         assert (again.status, again.body) == (200, b"news")
 
@@ -226,7 +226,7 @@ def test_a_cursor_never_leads_backwards_and_equals_itself_elsewhere(
 
 # -- offsets that nobody was given ---------------------------------------------------------------
 
-MADE_UP = ["0", "!", "zzzz", "~", FAR, format_offset(3), "0000000000000000_000000000000000!"]
+MADE_UP = ["0", "!", "zzzz", "~", FAR, nameless(3), "0000000000000000_000000000000000!"]
 
 
 @pytest.mark.parametrize("offset", MADE_UP)
@@ -266,7 +266,7 @@ def check_refusal_of(liar: Recording) -> None:
 
 def strict(arena: Arena, name: str, stream: SimpleStream, gate: Gate) -> None:
     """An origin that refuses offsets that it never gave out; live ones when the gate opens."""
-    answer, known = stream._answer, {"-1", "now", format_offset(0)}
+    answer, known = stream._answer, {"-1", "now", nameless(0)}
 
     async def script(request: Recorded) -> Answer:
         known.add(stream.tail)
@@ -387,7 +387,7 @@ def test_a_drain_gives_everyone_a_clean_end(tmp_path: Path, arena_class: type[Ar
         stopping(arena.gateway.gateway.hubs.drain)
         replies = answers(polls)
         assert {reply.status for reply in replies} == {204}
-        assert {reply.next_offset for reply in replies} == {format_offset(1)}
+        assert {reply.next_offset for reply in replies} == {nameless(1)}
         for reader in readers:
             assert reader.rest() == []
             reader.connection.close()
@@ -395,7 +395,7 @@ def test_a_drain_gives_everyone_a_clean_end(tmp_path: Path, arena_class: type[Ar
         arena.origin.release()
         with writer:
             assert writer.read_response().status == 204
-        assert stream.tail == format_offset(5)
+        assert stream.tail == nameless(5)
 
 
 # -- churn ---------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ def test_readers_that_come_and_go_at_random_leave_no_slot_taken(
     generator = random.Random(11)
     held: list[Recording] = []
     for number in range(150):
-        held.append(arena.poll(name, generator.choice([stream.tail, format_offset(0), "now"])))
+        held.append(arena.poll(name, generator.choice([stream.tail, nameless(0), "now"])))
         if generator.random() < 0.3:
             connection = arena.connect()
             target = f"{PREFIX}{name}?offset=-1&live=sse"

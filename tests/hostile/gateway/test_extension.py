@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.helpers.gateway import bearer
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import PREFIX, Response, wait_until
 from tests.helpers.scripted_origin import Answer
 from tests.hostile.gateway.arena import Arena, check_refusal, soon
 
-AT = format_offset
+AT = nameless
 STATE = b"the state that nobody else may see"
 TOLD = {
     "Content-Type": "text/html",

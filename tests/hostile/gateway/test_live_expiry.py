@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.helpers.gateway import KEY, bearer
 from tests.helpers.keys import make_key, write_jwks
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import (
     PREFIX,
     Closed,
@@ -156,7 +156,7 @@ def test_a_long_poll_ahead_of_its_hub_is_judged_again_as_well(
 def batch(stream: SimpleStream, data: bytes) -> bytes:
     end = len(b"first") + len(data)
     head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nStream-Up-To-Date: true\r\n"
-    head += f"Stream-Next-Offset: {format_offset(end)}\r\nContent-Length: {len(data)}\r\n\r\n"
+    head += f"Stream-Next-Offset: {nameless(end)}\r\nContent-Length: {len(data)}\r\n\r\n"
     return head.encode() + data
 
 

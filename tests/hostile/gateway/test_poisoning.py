@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.helpers.gateway import bearer
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import PREFIX, Response, encode_request
 from tests.helpers.scripted_origin import Answer, Recorded, SimpleStream
 from tests.hostile.gateway.arena import CANARY, Arena, check_refusal
 
 TEXT = {"Content-Type": "text/plain"}
 FRESH = {**TEXT, "Cache-Control": "public, max-age=60, immutable", "Stream-Next-Offset": "5"}
-ZERO = format_offset(0)
+ZERO = nameless(0)
 
 
 # -- what reaches the origin ---------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_no_answer_lets_a_shared_cache_keep_a_private_stream(
         arena.origin.on("*", PREFIX + "gone", Answer(404, {"Cache-Control": "public, max-age=9"}))
         arena.origin.on("*", PREFIX + "quiet", Answer(404))
         for name in ("doc", "large", "odd", "gone", "quiet"):
-            for query in ("", "offset=now", f"offset={format_offset(4)}&live=long-poll"):
+            for query in ("", "offset=now", f"offset={nameless(4)}&live=long-poll"):
                 for method in ("GET", "HEAD") if not query else ("GET",):
                     check_private(arena.ask(name, query, method=method))
         assert arena.ask("doc")["Vary"] == "Authorization, Accept-Encoding"

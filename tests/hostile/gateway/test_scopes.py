@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.offsets import format_offset
 from tests.helpers.gateway import bearer
+from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import PREFIX, encode_request
 from tests.helpers.scripted_origin import Answer
 from tests.hostile.gateway.arena import Arena, check_refusal
@@ -11,7 +11,7 @@ from tests.hostile.gateway.conftest import SECRET_BYTES
 
 TEXT = {"Content-Type": "text/plain"}
 FRESH = {**TEXT, "Cache-Control": "public, max-age=60, immutable", "Stream-Next-Offset": "5"}
-ZERO = format_offset(0)
+ZERO = nameless(0)
 
 
 # -- around a scope ------------------------------------------------------------------------------
