@@ -138,6 +138,9 @@ def _add_token(token: argparse.ArgumentParser) -> None:
     token.add_argument("--sub", default="dev", help="whose token it is (dev)")
     token.add_argument("--scope", help="space-separated action:pattern (all actions on *)")
     token.add_argument("--ttl", default="1h", help="how long it is valid: 900, 15m, 2h or 7d (1h)")
+    token.add_argument(
+        "--expired", action="store_true", help="valid until an hour ago: to see it refused"
+    )
     token.add_argument("--aud", help="audience (that of `weir up`)")
     token.add_argument("--iss", help="issuer (that of `weir up`)")
     token.add_argument("--key", help="private key in PEM (./data/keys/dev-key.pem)")

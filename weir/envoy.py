@@ -41,6 +41,9 @@ MISSING = (
 )
 
 
+NO_TLS = "weir envoy has no TLS port: it needs a certificate (--cert and --key)"
+
+
 class EnvoyPorts(msgspec.Struct):
     """Where Envoy listens; 0 where it does not."""
 
@@ -259,6 +262,8 @@ def envoy_lines(settings: EnvoySettings, ports: EnvoyPorts) -> str:
     if ports.port:
         url = base_url(settings.host, ports.port, tls=True)
         lines.append(f"weir envoy listening on {url} ({about})")
+    else:
+        lines.append(NO_TLS)
     if ports.plain_port:
         lines.append(f"weir envoy plain on {base_url(settings.host, ports.plain_port)} ({about})")
     lines.append(f"weir envoy admin on {base_url('127.0.0.1', ports.admin_port)}")

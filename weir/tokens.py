@@ -9,6 +9,7 @@ from gateway.devkeys import DEFAULT_KEY, DEV_AUDIENCE, DEV_ISSUER, sign_token
 from wire.settings import SettingsError
 
 ALL_SCOPES = "read:* write:* create:* delete:* snapshot:*"
+LONG_AGO_SECS = 3600  # beyond every `auth.leeway_secs`
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
@@ -18,14 +19,15 @@ def run_token(arguments: argparse.Namespace) -> int:
     key = DEFAULT_KEY if arguments.key is None else Path(arguments.key)
     if not key.is_file():
         raise SettingsError("--key", f"{key} not found; `weir up` makes one in its data directory")
+    seconds = parse_duration(arguments.ttl)
     token = sign_token(
         key,
         arguments.sub,
         ALL_SCOPES if arguments.scope is None else arguments.scope,
-        parse_duration(arguments.ttl),
+        seconds,
         DEV_AUDIENCE if arguments.aud is None else arguments.aud,
         DEV_ISSUER if arguments.iss is None else arguments.iss,
-        time.time(),
+        time.time() - (seconds + LONG_AGO_SECS if arguments.expired else 0),
         arguments.scope_claim,
     )
     print(token)

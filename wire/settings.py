@@ -18,6 +18,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar
 
+from wire.rustlog import with_level
+
 PREFIX = "DS_"
 COMMAND_LINE = "command line"
 DEFAULTS = "defaults"
@@ -89,7 +91,7 @@ def load(
     given: dict[Key, tuple[int, _Setting]] = {}
     layers = chain(
         chain.from_iterable(_settings_of_file(file, types, ignored) for file in files),
-        _settings_of_environ(environ or {}, types, ignored),
+        _settings_of_environ(with_level(environ or {}), types, ignored),
         _settings_of_overrides(overrides or {}),
     )
     for rank, setting in enumerate(layers):

@@ -65,8 +65,9 @@ def test_the_report_is_made_on_the_cluster(stack: Stack) -> None:
     stack.start("origin")
     stack.wait_until_healthy("origin")
     with Client(stack.ports["origin", 4437]) as client:
-        client.create("items", "application/json", weir_access_key=key)
-        client.append("items", CHANGE, "application/json", weir_access_key=key)
+        client.create("items", "application/json", host="localhost", weir_access_key=key)
+        json, known = "application/json", {"host": "localhost", "weir_access_key": key}
+        client.append("items", CHANGE, json, **known)
     for name in ("spark-master", "spark-worker"):
         stack.start(name)
         stack.wait_until_healthy(name, PATIENCE_S)

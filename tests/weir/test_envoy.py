@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import AuthConfig, GatewayConfig
 from loadtest.errors import UnavailableError
 from tests.helpers.envoy import need_envoy
 from tests.helpers.http2 import Http2
@@ -17,6 +18,7 @@ from tests.helpers.rawhttp import wait_until
 from tests.helpers.server import FLEET_READY, ROOT, launch_fleet, serving
 from weir import envoy
 from weir.cli import main
+from weir.envoyconfig import EnvoySettings
 from wire.settings import SettingsError
 
 
@@ -53,6 +55,17 @@ def test_a_mistake_is_told_in_a_line(
     code, shown = run(capsys, *arguments)
     assert code == 2 and shown.startswith("weir: ") and shown.count("\n") == 1
     assert f" {told}: " in shown
+
+
+@pytest.mark.parametrize("cert", ["", "cert.pem"])
+def test_who_gets_no_tls_port_is_told_why(cert: str) -> None:
+    config = GatewayConfig(auth=AuthConfig(mode="off"))
+    settings = EnvoySettings(gateways=("a:1",), config=config, cert_path=cert, key_path=cert)
+    ports = envoy.EnvoyPorts(8443 if cert else 0, 10000, 9901, 0)
+    first, *rest = envoy.envoy_lines(settings, ports).splitlines()
+    assert first.startswith("weir envoy listening on https://" if cert else "weir envoy has no TLS")
+    assert cert or "--cert and --key" in first
+    assert rest[0].startswith("weir envoy plain on http://")
 
 
 def test_who_has_no_envoy_is_told_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,16 @@
 """`weir token` as scripts use it: one token on standard output and nothing else."""
 
 import json
+import time
 from pathlib import Path
 
 import jwt
 import pytest
 
+from gateway.config import AuthConfig
 from gateway.devkeys import ensure_dev_key
+from gateway.rules.challenges import AuthError
+from gateway.rules.claims import read_claims
 from tests.helpers.server import run_weir
 from weir.tokens import parse_duration
 from wire.settings import SettingsError
@@ -46,6 +50,18 @@ def test_flags_set_the_claims(folder: Path) -> None:
         name: flags[name] for name in ("sub", "scope", "aud", "iss")
     }
     assert claims["exp"] == int(str(claims["iat"])) + 900
+
+
+def test_a_token_can_be_expired_from_the_start(folder: Path) -> None:
+    key = str(folder / "dev-key.pem")
+    token = run_weir("token", "--key", key, "--ttl", "15m", "--expired").stdout.strip()
+    with pytest.raises(jwt.ExpiredSignatureError):
+        claims_of(folder, token)
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert claims["exp"] - claims["iat"] == 900
+    with pytest.raises(AuthError) as refused:
+        read_claims(json.dumps(claims).encode(), "k", AuthConfig(leeway_secs=300.0), time.time())
+    assert refused.value.reason == "expired"
 
 
 def test_scopes_go_where_the_gateway_looks_for_them(folder: Path) -> None:
