@@ -33,6 +33,7 @@ from gateway.store import Store
 from gateway.streams import Streams
 from gateway.tokens import Tokens
 from gateway.upstream import FAILURES, Upstream
+from gateway.watch import Watch
 from wire.front import FrontServer
 from wire.http import Refusals, Stamp
 from wire.settings import SettingsError
@@ -97,6 +98,8 @@ class Gateway:
             opened.push_async_callback(self._keys.stop)
             await self._keys.start()
         self._build(name)
+        self.hubs.watch.start()
+        opened.push_async_callback(self.hubs.watch.stop)
         await self._notices.start(self._on_notice, self._on_gap)
         opened.push_async_callback(self._notices.stop)
         await self._hook.start()
@@ -123,6 +126,7 @@ class Gateway:
             streams,
             answers,
             lambda stream: is_public(public, stream),
+            Watch(None if self._revoked is None else self._revoked.many),
         )
         self._notices = self._open_notices()
         self._hook = PurgeHook(config.cdn)

@@ -38,6 +38,7 @@ class Call:
     upstream_requests: int = 0
     done: bool = False
     on_finish: Callable[[], None] | None = None
+    on_revoked: Callable[[], None] | None = None  # its token, while it is being answered
 
     @property
     def read(self) -> Read:

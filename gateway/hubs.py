@@ -23,6 +23,7 @@ from gateway.rules.routes import is_ahead, own_offset
 from gateway.streams import Streams
 from gateway.tasks import Tasks
 from gateway.upstream import TooLarge, Upstream, UpstreamError
+from gateway.watch import Watch
 from protocol import replies
 from protocol.cursors import next_cursor
 from protocol.errors import ProtocolError
@@ -50,8 +51,10 @@ class Hubs:
         streams: Streams,
         answers: Answers,
         is_public: Callable[[str], bool],
+        watch: Watch,
     ) -> None:
         serving = config.gateway
+        self.watch = watch
         self.upstream = upstream
         self.streams = streams
         self.is_public = is_public
@@ -368,7 +371,7 @@ class Hubs:
         self.too_large(call, offset)
 
     def _waiting_left(self, waiting: Waiting) -> None:
-        hub = self._hubs.get(waiting.call.stream)
+        hub = self._hubs.get(waiting.call.hub_key)
         if hub is not None and waiting in hub.waiting:
             del hub.waiting[waiting]
             hub.rest_if_idle()
@@ -387,7 +390,12 @@ class Hubs:
         short = self._slots.take(subject)
         if short is not None:
             raise ProtocolError(*_NO_PLACE[short], RETRY_AFTER)
-        call.on_finish = lambda: self._slots.release(subject)
+        call.on_finish = lambda: self._leave(call)
+        self.watch.add(call)
+
+    def _leave(self, call: Call) -> None:
+        self._slots.release(call.principal.subject)
+        self.watch.remove(call)
 
     def _touch(self, call: Call) -> None:
         if self.streams.needs_touch(call.stream, time.time()):

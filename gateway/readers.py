@@ -15,7 +15,7 @@ from gateway.calls import HUB_STATUS, WINDOW_STATUS, Call
 from gateway.config import ServingConfig
 from gateway.entries import Entry
 from gateway.outgoing import Outgoing, Unsent
-from gateway.rules.challenges import invalid_token
+from gateway.rules.challenges import Reason, invalid_token
 from protocol import replies
 from protocol.media import text_like
 from protocol.names import STREAM_CURSOR, STREAM_NEXT_OFFSET, STREAM_SSE_DATA_ENCODING
@@ -36,9 +36,10 @@ ROTATION_JITTER = 0.1
 SHARED_BYTES = 4 * 1024  # an event for one reader is not copied for him if it is larger
 NO_CURSOR = -1
 LONGEST_SECS = 3600.0  # that the end of a large event may take, whoever takes it
-# The last words to a reader whose token ended: to come back with it would be of no use. Readers
-# that do not know the event pass over it.
-TOKEN_EXPIRED = b'event: end\ndata:{"reason":"token-expired"}\n\n'
+# Why a token is of no use any more, by the reason in its refusal: the last words to an event stream
+# say so, because to come back with it would be of no use. Readers that do not know the event pass
+# over it.
+TOKEN_ENDS = {"expired": "token-expired", "revoked": "token-revoked"}
 
 
 class Delivery:
@@ -123,6 +124,7 @@ class Waiting:
         self._past_us = past_us
         self._since = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        call.on_revoked = self.revoke
 
     def park(self, seconds: float) -> None:
         """From here on a hub answers; after `seconds` the reader gets a 204."""
@@ -163,6 +165,7 @@ class Waiting:
         gets it from the origin, who can cut it."""
         self.release()
         if not self.call.done and self._is_valid(time.time()):
+            self.call.on_revoked = None
             self._past_us(self.call, self.offset)
 
     def wants(self, entry: Entry) -> bool:
@@ -250,10 +253,18 @@ class Waiting:
         """A token may run out while its reader waits."""
         if now < self.call.principal.expires_at:
             return True
-        error = invalid_token("expired")
+        self._refuse_token("expired")
+        return False
+
+    def revoke(self) -> None:
+        self.release()
+        self._left(self)
+        self._refuse_token("revoked")
+
+    def _refuse_token(self, reason: Reason) -> None:
+        error = invalid_token(reason)
         self.call.verdict = "refused"
         self._answers.send_reply(self.call, replies.problem_of(error), error=error.code)
-        return False
 
 
 class SseReader:
@@ -316,6 +327,7 @@ class SseReader:
         self._deadline = self._last_write + min(rotation, expires_in)
         self._timer = loop.call_at(self._next_tick(), self._tick)
         call.exchange.when_gone(self.leave)
+        call.on_revoked = self.revoke
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -355,7 +367,13 @@ class SseReader:
             self._has_taken()
 
     def _expire(self) -> None:
-        self.drop("token-expired")
+        self.drop(TOKEN_ENDS["expired"])
+
+    def revoke(self) -> None:
+        if self._ending:
+            self.drop(TOKEN_ENDS["revoked"])
+        else:
+            self._end_with_token("revoked")
 
     def _finish(self, reason: str, last: bytes = b"") -> None:
         self.call.exchange.finish(last)
@@ -415,15 +433,19 @@ class SseReader:
             if self._greeted:
                 self.end("rotated")
             return self._greeted
+        self._end_with_token("expired")
+        return True
+
+    def _end_with_token(self, reason: Reason) -> None:
+        ended = TOKEN_ENDS[reason]
         if self._greeted and self._outgoing is not None:  # he has no right to the rest of it
-            self.drop("token-expired")
+            self.drop(ended)
         elif self._greeted:
-            self.end("token-expired", TOKEN_EXPIRED)
+            self.end(ended, b'event: end\ndata:{"reason":"%b"}\n\n' % ended.encode())
         else:
-            error = invalid_token("expired")
+            error = invalid_token(reason)
             self.call.verdict = "refused"
             self.refuse(replies.problem_of(error), error.code)
-        return True
 
     # -- events --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ is dropped and counted. Its absence never fails a request, it only costs one to 
 import asyncio
 import re
 import secrets
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import TypeGuard
@@ -244,9 +245,17 @@ class Revoked:
         return self._link.available
 
     async def __call__(self, token_id: str, subject: str) -> bool:
-        keys = revoked_keys(token_id, subject)
-        replies = await self._batch.call(*(("EXISTS", key) for key in keys))
-        known = [self._learn(*pair) for pair in zip(keys, replies or (), strict=False)]
+        return (await self.many([(token_id, subject)]))[0]
+
+    async def many(self, named: Sequence[tuple[str, str]]) -> list[bool]:
+        """For each pair of a token's id and its subject, in one question."""
+        keys = [revoked_keys(*pair) for pair in named]
+        commands: list[Command] = [("EXISTS", key) for some in keys for key in some]
+        replies = iter(await self._batch.call(*commands) or ())
+        return [self._judge(some, list(islice(replies, len(some)))) for some in keys]
+
+    def _judge(self, keys: list[bytes], replies: list[Reply]) -> bool:
+        known = [self._learn(*pair) for pair in zip(keys, replies, strict=False)]
         unknown = len(known) < len(keys) or not all(known)
         self.unknown += unknown
         return any(key in self._seen for key in keys) or (unknown and REVOKED_WHEN_UNKNOWN)

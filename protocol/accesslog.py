@@ -30,7 +30,7 @@ MODES = (
 VERDICTS = ("hit", "stale", "revalidated", "miss", "hub", "pass", "refused", "error")
 ROLES = ("", "leader", "follower", "hub")
 ENDINGS = (
-    *("", "rotated", "token-expired", "slow", "client-left"),
+    *("", "rotated", "token-expired", "token-revoked", "slow", "client-left"),
     *("closed", "deleted", "trimmed", "drained", "upstream-error"),
 )
 

@@ -38,6 +38,7 @@ ENDINGS = {
     "client-left": "the client closed the connection",
     "closed": "the stream was closed",
     "token-expired": "its token ended",
+    "token-revoked": "its token was revoked",
     "slow": "the client took too little",
     "deleted": "the stream was deleted",
     "trimmed": "a snapshot replaced what it had yet to read",

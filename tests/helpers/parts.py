@@ -35,6 +35,7 @@ from gateway.spool import Spools
 from gateway.store import Store
 from gateway.streams import Streams
 from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from gateway.watch import Watch
 from protocol.accesslog import AccessRecord
 from protocol.paths import PREFIX
 from tests.helpers.offsets import nameless
@@ -323,7 +324,7 @@ def make_parts(
     timed: dict[str, Any] = {} if clock is None else {"clock": clock}
     chunks = Chunks(config.cache, upstream, store, shared, streams, lambda _: False, **timed)
     answers = Answers(config, log, metrics, name="test", worker=0, **timed)
-    hubs = Hubs(config, upstream, chunks, streams, answers, lambda _: False)
+    hubs = Hubs(config, upstream, chunks, streams, answers, lambda _: False, Watch(None))
     passes = Passes(
         config,
         upstream,

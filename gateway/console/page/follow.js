@@ -114,10 +114,11 @@ export class Follower {
         const ended = this.#step(data, encoding, JSON.parse(event.data));
         data = null;
         if (ended) return false;
-      } else if (event.kind === "end" && event.data.includes("token-expired")) {
+      } else if (event.kind === "end" && event.data.includes("token-")) {
+        const why = event.data.includes("revoked") ? "was revoked" : "expired";
         await this.#awaitToken(
           "expired",
-          "Your token expired. Following goes on from here as soon as there is a new one.",
+          `Your token ${why}. Following goes on from here as soon as there is a new one.`,
           signal,
         );
         return !signal.aborted;

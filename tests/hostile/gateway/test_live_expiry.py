@@ -18,6 +18,7 @@ from tests.helpers.rawhttp import (
     encode_request,
     wait_until,
 )
+from tests.helpers.redis import running_redis
 from tests.helpers.scripted_origin import Answer, Gate, Recorded, SimpleStream
 from tests.hostile.gateway.arena import Arena, Recording, check_refusal, soon
 
@@ -75,6 +76,39 @@ def test_an_event_stream_ends_when_its_token_does_and_says_so(
     assert b"token-expired" in body.splitlines()[-2], body
     wait_until(lambda: any(line.stream == name for line in arena.lines()))
     assert [line.ended for line in arena.lines() if line.stream == name] == ["token-expired"]
+
+
+def test_a_revocation_ends_whoever_follows_with_that_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arena_class: type[Arena]
+) -> None:
+    """By its id or its subject; others go on, and the origin need not have any news."""
+    monkeypatch.setattr("gateway.watch.PERIOD_S", 0.05)
+    with running_redis() as redis:
+        cache, auth = {"redis_url": redis.url, "redis_timeout_secs": 1.0}, {"revocation": True}
+        with arena_class(tmp_path, cache=cache, auth=auth) as arena:
+            stream = SimpleStream(arena.origin, PREFIX + "a")
+            stream.append(b"first")
+            one, other = arena.token(jti="id-1"), arena.token(jti="id-2")
+            mallory = arena.token(sub="mallory")
+            polls = [arena.poll("a", stream.tail, token=token) for token in (one, mallory)]
+            streams = [arena.events("a", token=token) for token in (one, mallory)]
+            with arena.events("a", token=other) as lasting:
+                lasting.next_write()
+                hubs = arena.gateway.gateway.hubs
+                wait_until(lambda: hubs.reader_count == 5)
+                redis.command("SET", "weir:revoked:jti:id-1", "1")
+                redis.command("SET", "weir:revoked:sub:mallory", "1")
+                for events in streams:
+                    assert b"token-revoked" in read_all(events).splitlines()[-2]
+                for poll in polls:
+                    check_refusal(poll.read_response(), 401)
+                stream.append(b"later")
+                assert lasting.next_write()[0].data == "later"
+            endings = [line.ended for line in arena.lines(5) if line.mode == "sse"]
+            assert sorted(endings)[-2:] == ["token-revoked"] * 2
+            wait_until(lambda: len(hubs.watch) == 0)
+            for connection in (*polls, *(events.connection for events in streams)):
+                connection.close()
 
 
 def test_a_hot_token_is_refused_from_the_moment_it_ends(arena: Arena) -> None:
