@@ -42,6 +42,10 @@ from wire.tls import server_context
 log = logging.getLogger("weir.gateway")
 
 BACKLOG = 4096
+NO_REDIS_KEY = (
+    "no cache.redis_key: whoever can write to Redis can make this gateway serve any bytes as any "
+    "stream's; set the same secret at all gateways"
+)
 RECENT_STREAMS = 1000  # of each worker, for the console
 
 
@@ -319,6 +323,8 @@ class Gateway:
     def _register_redis(self, shared: SharedStore) -> None:
         metrics, revoked = self.metrics, self._revoked
         metrics.gauge("redis_up", "1 if Redis is in use, 0 without it.", lambda: shared.available)
+        sealed = float(self._config.cache.redis_key != "")
+        metrics.gauge("redis_sealed", "1 if values in Redis are sealed with a key.", lambda: sealed)
         metrics.counter("redis_failures", "Calls of Redis that failed.", lambda: shared.failures)
         metrics.counter("shared_hits", "Chunks found in Redis.", lambda: shared.hits)
         metrics.counter("shared_misses", "Chunks not found there.", lambda: shared.misses)
@@ -355,6 +361,8 @@ def _open_shared(config: GatewayConfig) -> SharedStore | None:
     cache = config.cache
     if not cache.redis_url:
         return None
+    if not cache.redis_key:
+        log.warning(NO_REDIS_KEY)
     return SharedStore(cache.redis_url, cache.redis_timeout_secs, cache.redis_key)
 
 

@@ -30,6 +30,7 @@ from protocol.paths import stream_url
 from protocol.replies import Reply
 
 Public = Callable[[str], bool]
+WHOLE = "/"  # no part's name: a flight that asks about the stream itself
 OTHERS = (News.REPLACED, News.CONTESTED)  # than what is stored, as far as anyone can tell
 
 
@@ -97,7 +98,6 @@ class Chunks:
         self._clock = clock
         self._flights: Flights[Answer] = Flights(_settles, streams.stamps)
         self._tasks = Tasks()
-        self._asking_expiry: set[str] = set()
         self._distrusted: set[str] = set()  # whose old chunks may still be in the second level
         # Who else must be told that a stream is another one, or begins later.
         self.replaced: Callable[[str], None] = lambda stream: None
@@ -233,6 +233,7 @@ class Chunks:
     def purge_all(self) -> None:
         self._flights.detach_all()
         self._store.clear()
+        self._streams.doubt_all()
 
     def drop_tails(self, stream: str) -> None:
         self._store.drop_tails(stream)
@@ -264,22 +265,24 @@ class Chunks:
 
     async def _fetch(self, flight: Flight[Answer], path: str, asker: Asker) -> Answer:
         stream, offset = flight.key
-        kept = self._store.get(stream, offset)
+        kept = believed = self._store.get(stream, offset)
         generation: str | None = None
         if self._shared is not None and kept is None and self._may_be_shared(stream, offset):
             generation, value = await self._shared.get(stream, offset)
             kept = self._unpack(stream, offset, value)
-            if kept is not None and self._clock() < kept.fresh_until and not flight.detached:
-                self._store.put(kept)
-                return Answer(kept, "hit", 0)
+            believed = kept if self._believes(kept) else None
+            if believed is not None and self._clock() < believed.fresh_until:
+                if not flight.detached:
+                    self._store.put(believed)
+                    return Answer(believed, "hit", 0)
         try:
             answer = await self._ask(flight, path, kept, generation, asker)
         except UpstreamError:
-            if kept is not None and self._may_stand_in(kept):
-                return Answer(kept, "stale", 0)
+            if believed is not None and self._may_stand_in(believed):
+                return Answer(believed, "stale", 0)
             raise
-        if answer.status >= 500 and kept is not None and self._may_stand_in(kept):
-            return Answer(kept, "stale", answer.status, upstream_s=answer.upstream_s)
+        if answer.status >= 500 and believed is not None and self._may_stand_in(believed):
+            return Answer(believed, "stale", answer.status, upstream_s=answer.upstream_s)
         return answer
 
     def _may_be_shared(self, stream: str, offset: str) -> bool:
@@ -376,21 +379,33 @@ class Chunks:
         """An origin without Cache-Control does not say whether a stream can expire; HEAD does."""
         if "cache-control" in headers or (entry.up_to_date and not entry.closed):
             return
-        unknown = self._streams.get(stream).expiry is Expiry.UNKNOWN
-        if unknown and stream not in self._asking_expiry:
-            self._asking_expiry.add(stream)
-            self._tasks.start(self._learn_expiry(stream), f"expiry of {stream}")
+        if self._streams.get(stream).expiry is Expiry.UNKNOWN:
+            self._meet_soon(stream)
 
-    async def _learn_expiry(self, stream: str) -> None:
-        request = UpstreamRequest("HEAD", stream_url(stream), upstream_headers({}))
+    def _meet_soon(self, stream: str) -> None:
+        """Have the origin say what the stream is now: once, for all who wonder."""
+        if not self._flights.is_open((stream, WHOLE)):
+            self._tasks.start(self._meet(stream), f"head of {stream}")
+
+    async def _meet(self, stream: str) -> None:
         try:
-            response = await self._upstream.fetch(request)
+            await self._flights.join((stream, WHOLE), self._look)
         except UpstreamError:
-            return
-        finally:
-            self._asking_expiry.discard(stream)
+            pass  # counted where it happened; who wonders, wonders again
+
+    async def _look(self, flight: Flight[Answer]) -> Answer:
+        stream = flight.key[0]
+        request = UpstreamRequest("HEAD", stream_url(stream), upstream_headers({}))
+        response = await self._upstream.fetch(request, on_departure=flight.depart)
         if response.status == 200:
+            self._learn(flight, incarnation_told(response.headers))
+        if response.status == 200 and not flight.detached:
             self._streams.learn_expiry(stream, response.headers)
+            self._streams.introduce(stream)
+            earliest = response.headers.get("stream-earliest-offset", "")
+            if earliest and self._streams.learn_earliest(stream, earliest):
+                self.trimmed(stream, earliest)
+        return Answer(Reply(response.status, ()), "pass", response.status)
 
     def _renew(
         self, flight: Flight[Answer], kept: Entry, response: UpstreamResponse, took: float
@@ -441,6 +456,20 @@ class Chunks:
         )
 
     # -- the second level ----------------------------------------------------------------------
+
+    def _believes(self, value: Entry | None) -> bool:
+        """Whether it may be served on its own word. Its seal says that a gateway has stored it, not
+        that it was not purged since: whoever can write to Redis can put it back. So the origin has
+        told this gateway, since it last may have missed a notice, that the stream is the same and
+        begins no later. An origin that names no incarnation is asked about each value."""
+        if value is None:
+            return False
+        known = self._streams.get(value.stream)
+        if not self._streams.is_introduced(known):
+            self._meet_soon(value.stream)
+            return False
+        same = value.incarnation != "" and value.incarnation == known.incarnation
+        return same and not (known.earliest and is_replaced(value.offset, known.earliest))
 
     def _unpack(self, stream: str, offset: str, value: bytes | None) -> Entry | None:
         if value is None:

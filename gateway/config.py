@@ -175,6 +175,7 @@ class CacheConfig:
     redis_url: str = ""
     redis_timeout_secs: float = 0.1
     redis_key: str = ""  # secret that seals what is stored in Redis; shared by the fleet
+    require_redis_key: bool = False  # whether to refuse a Redis without it
     cursor_key: str = ""  # secret of the cursors' jitter; shared by the fleet
 
     def __post_init__(self) -> None:
@@ -184,6 +185,8 @@ class CacheConfig:
         check_choice(self, "tail_reads", TAIL_READS)
         ok = self.redis_url == "" or re.fullmatch(r"(rediss?|unix)://[!-~]+", self.redis_url)
         check(bool(ok), "redis_url", f"{self.redis_url!r} is not a redis, rediss or unix URL")
+        sealed = self.redis_url == "" or self.redis_key != "" or not self.require_redis_key
+        check(sealed, "redis_key", "must be set with cache.redis_url (cache.require_redis_key)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class Entry:
         identity = self.forms.get("")
         if identity is not None:
             return f'{identity.etag[:-1]}{suffix}"'
-        if self.offset.startswith("/") and self.incarnation:
+        if self.offset.startswith("/") and self.incarnation and self.origin_etag:
             return f'{self.origin_etag[:-1]}{suffix}"'
         digest = blake2b(self.body, digest_size=16)
         facts = (self.incarnation, self.origin_etag, self.content_type, self.offset)

@@ -3,7 +3,8 @@
 A stream has a generation, a random token. A chunk is sealed with it, and only chunks of the
 present generation are opened: to forget the generation is to purge the stream, and a flight that
 stores its chunk after a purge does no harm. Redis is never trusted: what does not carry our seal
-is dropped and counted. Its absence never fails a request, it only costs one to the origin.
+is dropped and counted, and what does may have been put back (`chunks` asks the origin). Its
+absence never fails a request, it only costs one to the origin.
 """
 
 import asyncio

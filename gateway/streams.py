@@ -34,6 +34,7 @@ class Known:
     ttl_s: float | None = None
     touched_at: float = 0.0  # when the origin last saw a read
     earliest: str = ""  # below it there is only a snapshot
+    introduced: int = 0  # the era in which the origin was asked about the stream itself
     large_bootstrap: bool = False  # the last one was too large to be kept
 
 
@@ -41,6 +42,7 @@ class Streams:
     def __init__(self) -> None:
         self.stamps = count(1)  # one order for all that leaves and comes
         self._known: LRUCache[str, Known] = LRUCache(MAX_STREAMS)
+        self._era = 1  # between two moments when notices may have been missed
 
     def get(self, stream: str) -> Known:
         known = self._known.get(stream)
@@ -63,6 +65,16 @@ class Streams:
     def _is_told(self, name: str) -> bool:
         known = Cache.__getitem__(self._known, name)
         return known.incarnation != "" or known.expiry is not Expiry.UNKNOWN
+
+    def introduce(self, stream: str) -> None:
+        """The origin has said what the stream is now and where it begins."""
+        self.get(stream).introduced = self._era
+
+    def is_introduced(self, known: Known) -> bool:
+        return known.introduced == self._era
+
+    def doubt_all(self) -> None:
+        self._era += 1
 
     def learn_incarnation(self, stream: str, incarnation: str, departure: int) -> News:
         """From the answer to a request that left at the stamp `departure`, and has come now."""

@@ -61,3 +61,13 @@ def test_no_profile_turns_tokens_off_or_brings_a_key(profile: str, tmp_path: Pat
     folder = copy_files(tmp_path, "default", profile)
     with pytest.raises(SettingsError, match=r"auth\.jwks"):
         load_config({}, {}, profile=profile, configs_dir=folder)
+
+
+def test_production_refuses_redis_without_a_key(tmp_path: Path) -> None:
+    """Anyone who can write there could forge what clients read."""
+    folder = copy_files(tmp_path, "default", "prod")
+    environ = {**KEYS, "DS_CACHE__REDIS_URL": "redis://redis:6379"}
+    with pytest.raises(SettingsError, match=r"cache\.redis_key: must be set"):
+        load_config({}, environ, profile="prod", configs_dir=folder)
+    environ["DS_CACHE__REDIS_KEY"] = "s3cret"
+    assert load_config({}, environ, profile="prod", configs_dir=folder).cache.redis_key == "s3cret"

@@ -246,9 +246,74 @@ async def test_a_chunk_is_shared_through_the_second_level(make: MakeParts) -> No
     shared = DictShared()
     one, other = make(shared), make(shared)
     await one.fill("a", chunk(0, 5), b"hello")
-    got = await other.chunks.get("a", "/v1/stream/a", "-1", ASKER)
-    assert isinstance(got.outcome, Entry) and got.outcome.body == b"hello"
-    assert got.answer.verdict == "hit" and not other.upstream.asked
+    await one.fill(f"a?offset={nameless(5)}", chunk(5, 9), b"more")
+    await meet(other, INCARNATION)
+    got = await other.chunks.get("a", "/v1/stream/a", nameless(5), ASKER)
+    assert isinstance(got.outcome, Entry) and got.outcome.body == b"more"
+    assert got.answer.verdict == "hit" and other.upstream.open == []
+
+
+async def meet(parts: Parts, incarnation: str, earliest: str = "") -> None:
+    """Its first chunk of the second level is confirmed, and the origin tells of the stream."""
+    asking = parts.ask("a")
+    confirming = await parts.upstream.next("GET")
+    assert confirming.request.headers["if-none-match"]
+    begins = {"stream-earliest-offset": earliest} if earliest else {}
+    headers = chunk(0, 5, incarnation=incarnation) | begins
+    if incarnation == INCARNATION:
+        confirming.answer(304, headers)
+    else:
+        confirming.answer(200, headers, b"other")
+    (await parts.upstream.next("HEAD")).answer(200, headers)
+    assert (await asking.exchange.answered()).status == 200
+    await quiet()
+
+
+@pytest.mark.parametrize("told", ["another incarnation", "a later beginning", "no incarnation"])
+async def test_what_the_origin_does_not_vouch_for_is_not_taken_from_the_second_level(
+    make: MakeParts, told: str
+) -> None:
+    shared = DictShared()
+    one, other = make(shared), make(shared)
+    named = "" if told == "no incarnation" else INCARNATION
+    for start, end in ((0, 5), (5, 9)):
+        offset = "-1" if start == 0 else nameless(start)
+        await one.fill(f"a?offset={offset}", chunk(start, end, incarnation=named), b"older")
+    earliest = nameless(7) if told == "a later beginning" else ""
+    named = OTHER_INCARNATION if told == "another incarnation" else INCARNATION
+    await meet(other, named, earliest)
+    asking = other.ask(f"a?offset={nameless(5)}")
+    (await other.upstream.next("GET")).answer(410)
+    assert (await asking.exchange.answered()).status == 410
+
+
+async def test_after_a_gap_the_second_level_is_believed_only_on_the_origins_word(
+    make: MakeParts,
+) -> None:
+    shared = DictShared()
+    one, other = make(shared), make(shared)
+    await one.fill("a", chunk(0, 5), b"hello")
+    await meet(other, INCARNATION)
+    other.chunks.purge_all()
+    asking = other.ask("a")
+    (await other.upstream.next("GET")).fail()
+    assert (await asking.exchange.answered()).status == 502
+
+
+async def test_a_look_from_before_a_purge_vouches_for_nothing(make: MakeParts) -> None:
+    shared = DictShared()
+    one, other = make(shared), make(shared)
+    await one.fill("a", chunk(0, 5), b"hello")
+    first = other.ask("a")
+    (await other.upstream.next("GET")).answer(304, chunk(0, 5))
+    await first.exchange.answered()
+    look = await other.upstream.next("HEAD")
+    other.chunks.replaced("a")
+    look.answer(200, chunk(0, 5))
+    await quiet()
+    again = other.ask("a")
+    (await other.upstream.next("GET")).answer(404)
+    assert (await again.exchange.answered()).status == 404
 
 
 async def test_a_tail_does_not_go_to_the_second_level(make: MakeParts) -> None:

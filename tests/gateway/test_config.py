@@ -99,3 +99,15 @@ def test_what_the_origin_judges_by_tokens_is_not_public(tmp_path: Path) -> None:
     both = {"DS_UPSTREAM__FORWARD_TOKEN": "true", "DS_CDN__PUBLIC": "news/*"}
     with pytest.raises(SettingsError, match=r"cdn\.public: must be empty"):
         load_environ(tmp_path, **both)
+
+
+REDIS = {"DS_CACHE__REDIS_URL": "redis://redis:6379"}
+
+
+def test_redis_without_a_key_can_be_refused(tmp_path: Path) -> None:
+    wanted = {"DS_CACHE__REQUIRE_REDIS_KEY": "true"}
+    with pytest.raises(SettingsError, match=r"cache\.redis_key: must be set"):
+        load_environ(tmp_path, **REDIS, **wanted)
+    assert load_environ(tmp_path, **REDIS).cache.redis_key == ""
+    assert load_environ(tmp_path, **wanted).cache.redis_url == ""
+    assert load_environ(tmp_path, **REDIS, **wanted, DS_CACHE__REDIS_KEY="s3cret")

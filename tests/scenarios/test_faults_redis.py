@@ -60,41 +60,50 @@ def is_connected(gateway: LocalGateway) -> bool:
 # -- at its best ---------------------------------------------------------------------------------
 
 
+CONFIRMED = "weir; fwd=stale; fwd-status=304"
+
+
+def fill(client: TokenClient, redis: RedisServer) -> list[str]:
+    """A stream whose two chunks are in Redis; their offsets."""
+    offsets = ["-1", client.create("a", body=b"one."), client.append("a", b"two.")]
+    client.append("a", b"tail")
+    assert [client.read("a", offset).body for offset in offsets[:2]] == [b"one.", b"two."]
+    wait_until(lambda: len(redis.command("KEYS", "weir:chunk:*")) == 2)
+    return offsets
+
+
+def meet(gateway: LocalGateway, client: TokenClient) -> None:
+    """The first chunk is taken from Redis on the origin's word, and then the stream is known."""
+    answer = client.read("a")
+    assert (answer.body, answer["Cache-Status"]) == (b"one.", CONFIRMED)
+    streams = gateway.gateway._streams
+    wait_until(lambda: gateway.call(lambda: streams.is_introduced(streams.get("a"))))
+
+
 def test_a_chunk_that_one_gateway_fetched_is_a_hit_at_the_other(
-    scripted: ScriptedOrigin, redis: RedisServer, start_gateway: StartGateway
+    redis: RedisServer, pair: list[LocalGateway], clients: list[TokenClient]
 ) -> None:
-    stream = SimpleStream(scripted, PATH, chunk_bytes=4)
-    for body in (b"one.", b"two."):
-        stream.append(body)
-    one, two = [start_gateway(cache={"redis_url": redis.url}) for _ in range(2)]
-    with one.client() as first, two.client() as second:
-        assert "uri-miss" in first.read("a")["Cache-Status"]
-        wait_until(lambda: redis.command("KEYS", "weir:chunk:*") != [])
-        answer = second.read("a")
-        assert (answer.body, answer["Cache-Status"]) == (b"one.", HIT)
-        assert answer["ETag"] == first.read("a")["ETag"]
-        assert stream.counts["catch-up"] == 1
-        first.read("a", nameless(4))
-        second.read("a", nameless(4))  # a tail is not shared
-        assert stream.counts["catch-up"] == 3
+    one, two = clients
+    offsets = fill(one, redis)
+    meet(pair[1], two)
+    before = pair[1].metric("upstream_requests")
+    answer = two.read("a", offsets[1])
+    assert (answer.body, answer["Cache-Status"]) == (b"two.", HIT)
+    assert answer["ETag"] == one.read("a", offsets[1])["ETag"]
+    assert pair[1].metric("upstream_requests") == before
+    assert "miss" in two.read("a", offsets[2])["Cache-Status"]  # a tail is not shared
 
 
-def test_shared_chunks_outlive_the_origin_and_the_gateway_that_fetched_them(
-    scripted: ScriptedOrigin, redis: RedisServer, start_gateway: StartGateway
+def test_shared_chunks_outlive_the_origin_for_those_who_know_the_stream(
+    redis: RedisServer, real: LocalOrigin, pair: list[LocalGateway], clients: list[TokenClient]
 ) -> None:
-    stream = SimpleStream(scripted, PATH, chunk_bytes=4)
-    for body in (b"one.", b"two."):
-        stream.append(body)
-    first = start_gateway(cache={"redis_url": redis.url})
-    with first.client() as client:
-        client.read("a")
-    first.stop()
-    scripted.down()
-    second = start_gateway(cache={"redis_url": redis.url})
-    with second.client() as client:
-        assert client.read("a").body == b"one."
-        grow_older(second, 1000)
-        assert client.read("a").body == b"one."
+    one, two = clients
+    offsets = fill(one, redis)
+    meet(pair[1], two)
+    real.stop()
+    assert two.read("a", offsets[1]).body == b"two."
+    grow_older(pair[1], 1000)
+    assert two.read("a", offsets[1]).body == b"two."
 
 
 def test_what_others_wrote_into_redis_is_not_served(
@@ -114,6 +123,15 @@ def test_what_others_wrote_into_redis_is_not_served(
         assert second.read("a").body == b"one."
         assert two.metric("shared_rejected") == 1
         assert stream.counts["catch-up"] == 2
+
+
+@pytest.mark.parametrize("key", ["", "s3cret"])
+def test_a_gateway_whose_values_anyone_can_forge_says_so(
+    key: str, redis: RedisServer, start_gateway: StartGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    gateway = start_gateway(cache={"redis_url": redis.url, "redis_key": key})
+    assert ("no cache.redis_key" in caplog.text) == (key == "")
+    assert gateway.metric("redis_sealed") == (key != "")
 
 
 # -- away ----------------------------------------------------------------------------------------
@@ -140,7 +158,7 @@ def test_everything_goes_on_without_redis_and_with_it_again(
     wait_until(lambda: all(map(is_connected, pair)))
     assert one.read("a").body == b"one."
     wait_until(lambda: redis.command("KEYS", "weir:chunk:*") != [])
-    assert two.read("a")["Cache-Status"] == HIT
+    assert two.read("a")["Cache-Status"] == CONFIRMED
 
 
 @pytest.mark.parametrize("how", AWAY)

@@ -162,6 +162,7 @@ LOOKS: dict[str, Look] = {
     "head": lambda client: client("HEAD", "a"),
     "append": lambda client: client("POST", "a", TEXT, b"more"),
     "create": lambda client: client("PUT", "a", TEXT),
+    "now": lambda client: client.read("a", "now"),
     "limited read": lambda client: client("GET", "a", query="offset=-1&max_bytes=2"),
     "bootstrap": lambda client: client("GET", "a/bootstrap"),
     "head of bootstrap": lambda client: client("HEAD", "a/bootstrap"),
