@@ -163,9 +163,10 @@ class Gateway:
             console=self._make_console(),
         )
         stamp = Stamp(config.cors_origins)
-        self._handlers = Handlers(config.gateway, self._door)
+        rename = config.http.rename
+        self._handlers = Handlers(config.gateway, self._door, rename)
         self._server = FrontServer(
-            self._handlers.handle, self._door, config.gateway, Refusals(stamp)
+            self._handlers.handle, self._door, config.gateway, Refusals(stamp), rename
         )
         self._register()
 

@@ -423,6 +423,7 @@ class Door:
 
     def _fork_source(self, source: str) -> str:
         """A fork copies its source: only who may read that may make one (DS 4.2)."""
+        source = self._config.http.rename(source)
         place = parse_path(source, self._serving.max_path_bytes)
         if place is None or place.kind is not Kind.STREAM:
             text = "Stream-Forked-From is a stream's path."

@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from gateway.bodies import Admission
 from gateway.config import ServingConfig
 from gateway.door import Door
+from protocol.aliases import Rename
 from protocol.errors import ProtocolError
 from wire.front import Front
 from wire.heads import make_head
@@ -22,9 +23,10 @@ from wire.requests import check_body, read_body, unique_headers
 
 
 class Handlers:
-    def __init__(self, serving: ServingConfig, door: Door) -> None:
+    def __init__(self, serving: ServingConfig, door: Door, rename: Rename = str) -> None:
         self._serving = serving
         self._door = door
+        self._rename = rename
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         with ExitStack() as held:
@@ -36,6 +38,7 @@ class Handlers:
         try:
             headers = unique_headers(request)
             repeated = len(request.headers.getall("Authorization", ())) > 1
+            path = self._rename(path)
             head = make_head(request.method, path, query, headers, request.content_length or 0)
             most, grow = None, None
             if request.body_exists:
@@ -67,6 +70,7 @@ class Handlers:
     ) -> web.StreamResponse:
         """It is not fit to be looked at, and the rest of its body may still be on its way."""
         path, _, query = request.raw_path.partition("?")
+        path = self._rename(path)
         headers = {name.lower(): value for name, value in request.headers.items()}
         call = self._door.call(make_head(request.method, path, query, headers, 0), b"", exchange)
         call.last_of_connection = True

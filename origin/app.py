@@ -73,7 +73,9 @@ class Origin:
         fast = OriginFastPath(
             service, chunks, metrics, stamp, admission, max_path_bytes=limits.max_path_bytes
         )
-        self._server = FrontServer(handlers.handle, fast, limits, Refusals(stamp))
+        self._server = FrontServer(
+            handlers.handle, fast, limits, Refusals(stamp), config.http.rename
+        )
         _register(metrics, service, chunks, self._server)
         self._sweeper = asyncio.create_task(self._sweep(), name="expiry sweep")
         await self._listen()

@@ -29,7 +29,7 @@ from origin.storage.base import (
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
-from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
+from protocol.names import BUCKET_PREFIX, STREAM_FORKED_FROM, STREAM_PREFIX
 from protocol.offsets import Offset
 from protocol.paths import Kind, parse_path, stream_url
 from protocol.replies import Headers, Reply, problem
@@ -70,6 +70,7 @@ class Handlers:
         self._metrics = metrics
         self._stamp = stamp
         self._admission = admission
+        self._rename = config.http.rename
         self._operations: dict[str, Operation] = {
             "PUT": self._put,
             "POST": self._post,
@@ -99,6 +100,7 @@ class Handlers:
 
     async def _answer(self, request: web.BaseRequest, stamp: Headers) -> Reply | web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
+        path = self._rename(path)
         of_streams = path.startswith((STREAM_PREFIX, BUCKET_PREFIX))
         self._admission.check(request.method, request.headers, needs_key=of_streams)
         if not of_streams:
@@ -157,7 +159,9 @@ class Handlers:
     # -- operations ----------------------------------------------------------------------------
 
     async def _put(self, name: str, headers: Mapping[str, str], request: web.BaseRequest) -> Reply:
-        create = parse_create(headers)
+        source = headers.get(STREAM_FORKED_FROM.lower())
+        renamed = {} if source is None else {STREAM_FORKED_FROM.lower(): self._rename(source)}
+        create = parse_create({**headers, **renamed})
         body = await read_body(request, headers, self._config.limits)
         base = base_url(self._config.http, headers.get("host", ""), request.scheme)
         location = base + stream_url(name)

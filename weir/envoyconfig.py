@@ -13,6 +13,7 @@ origin's fault, and would eject the whole fleet.
 """
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -54,7 +55,6 @@ METRICS_CONNECTIONS = 100
 _OWNER = rf"(?:{STREAM_PREFIX}|{BUCKET_PREFIX}[^/?]+/)[^?]+?|[^?]+?"
 STREAM_OF_PATH = rf"^({_OWNER})(?:/bootstrap|/snapshot(?:/[^/?]+)?)?(?:\?.*)?$"
 PLAIN_HOST = r"[\w.-]+(?::\d+)?|\[[\da-fA-F:.]+\](?::\d+)?"
-STREAM_PATH = f"(?:{STREAM_PREFIX}|{BUCKET_PREFIX}).+"
 
 # Who asks, and for what, is said by the token and by the path alone.
 FORGEABLE_PREFIXES = ("x-jwt-", "x-original-", "x-rewrite-", "x-http-method", "x-method-override")
@@ -228,7 +228,7 @@ def _http(settings: EnvoySettings, name: str) -> Json:
             "initial_connection_window_size": CONNECTION_WINDOW_BYTES,
         },
         "local_reply_config": _local_replies(settings),
-        "route_config": {"name": name, "virtual_hosts": [_virtual_host()]},
+        "route_config": {"name": name, "virtual_hosts": [_virtual_host(settings)]},
         "http_filters": [*_token_filter(settings), _router()],
     }
     if settings.access_log:
@@ -425,16 +425,22 @@ def _admin_cluster(port: int) -> Json:
 # -- routes ------------------------------------------------------------------------------------
 
 
-def _virtual_host() -> Json:
+def stream_path(prefixes: Sequence[str]) -> str:
+    """A pattern of all paths of streams, by every prefix that they have."""
+    known = (STREAM_PREFIX, BUCKET_PREFIX, *map(re.escape, prefixes))
+    return f"(?:{'|'.join(known)}).+"
+
+
+def _virtual_host(settings: EnvoySettings) -> Json:
     return {
         "name": "weir",
         "domains": ["*"],
         "retry_policy": _retries(),
-        "routes": list(_routes()),
+        "routes": list(_routes(settings.config.http.stream_prefixes)),
     }
 
 
-def _routes() -> Iterator[Json]:
+def _routes(prefixes: Sequence[str]) -> Iterator[Json]:
     """What is not named here is nobody's business: 404."""
     reads = _method("GET", "HEAD")
     # Two Host lines are one with a comma to Envoy, and it takes any.
@@ -444,7 +450,7 @@ def _routes() -> Iterator[Json]:
     yield _route("health", {"path": "/healthz"})
     yield _route("console", {"path": CONSOLE, "headers": [reads]})
     yield _route("console", {"prefix": f"{CONSOLE}/", "headers": [reads]})
-    stream: Json = {"safe_regex": {"regex": STREAM_PATH}}
+    stream: Json = {"safe_regex": {"regex": stream_path(prefixes)}}
     # What may be repeated may be sent again after it was cut off, as the gateway does it.
     yield _stream_route("read", stream | {"headers": [reads]}, "reset")
     produced = [

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from protocol.aliases import Rename
 from wire.heads import END, Head, HeadMemo
 
 PROGRESS_BYTES = 4096  # what a body must bring in each `body_timeout_secs` to be waited for
@@ -96,7 +97,14 @@ class Limits(Protocol):
 class FrontServer(web.Server):
     """aiohttp's low-level server with our connection class."""
 
-    def __init__(self, handler: Any, fast: FastPath, limits: Limits, refuse: "Refusals") -> None:
+    def __init__(
+        self,
+        handler: Any,
+        fast: FastPath,
+        limits: Limits,
+        refuse: "Refusals",
+        rename: Rename = str,
+    ) -> None:
         super().__init__(
             handler,
             handler_cancellation=True,
@@ -110,7 +118,7 @@ class FrontServer(web.Server):
         self.fast: FastPath | None = fast
         self.limits = limits
         self.refusals = refuse
-        self.heads = HeadMemo()
+        self.heads = HeadMemo(rename)
         self.open_connections = 0
 
     def __call__(self) -> "Front":

@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Generic, Protocol, TypeVar, cast
 
+from protocol.aliases import Rename
+
 END = b"\r\n\r\n"
 
 _REQUEST_LINE = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS) (/[!-~]*) HTTP/1\.1")
@@ -128,12 +130,12 @@ def cut_id(rest: bytes) -> tuple[bytes, str]:
     return rest[:start] + rest[match.end() :], match[0].decode("ascii")
 
 
-def parse_target(line: bytes) -> Target | None:
+def parse_target(line: bytes, rename: Rename = str) -> Target | None:
     match = _REQUEST_LINE.fullmatch(line)
     if match is None or b"#" in line:
         return None
     path, _, query = match[2].decode("ascii").partition("?")
-    return Target(match[1].decode("ascii"), path, query)
+    return Target(match[1].decode("ascii"), rename(path), query)
 
 
 def parse_fields(rest: bytes) -> Fields | None:
@@ -221,8 +223,8 @@ class Memo(Generic[Part]):
 class HeadMemo:
     """Request lines repeat over clients, header lines over requests: each has its own memo."""
 
-    def __init__(self) -> None:
-        self.targets = Memo(parse_target)
+    def __init__(self, rename: Rename = str) -> None:
+        self.targets = Memo(lambda line: parse_target(line, rename))
         self.fields = Memo(parse_fields)
 
     def recall(self, data: bytes) -> Head | None:

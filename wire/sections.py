@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from protocol.aliases import Rename, is_prefix, make_rename
 from wire.settings import check, check_choice
 
 AUTO = "auto"
@@ -14,6 +15,8 @@ LOG_FORMATS = ("text", "json")
 class HttpConfig:
     cors_origins: tuple[str, ...] = (AUTO,)
     public_url: str = ""
+    stream_prefixes: tuple[str, ...] = ()  # that also stand for /v1/stream/
+    root_buckets: bool = False  # whether /{bucket} stands for /ds/{bucket}
 
     def __post_init__(self) -> None:
         for origin in self.cors_origins if self.cors_origins != (AUTO,) else ():
@@ -25,6 +28,14 @@ class HttpConfig:
         object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
         ok = self.public_url == "" or re.fullmatch(r"https?://[!-~]+", self.public_url)
         check(bool(ok), "public_url", f"{self.public_url!r} is not an http or https URL")
+        for prefix in self.stream_prefixes:
+            text = f"{prefix!r} is taken, or not like /v1/streams/"
+            check(is_prefix(prefix), "stream_prefixes", text)
+
+    @property
+    def rename(self) -> Rename:
+        """From a path as it came to the one that is meant."""
+        return make_rename(self.stream_prefixes, root_buckets=self.root_buckets)
 
     def origins(self, usual: tuple[str, ...]) -> tuple[str, ...]:
         """Of pages that may talk to a service; `auto` is what is usual for that one."""

@@ -17,7 +17,11 @@ def test_default_file_shows_every_key_with_its_default() -> None:
     tables = tomllib.loads((CONFIGS / "default.toml").read_text())
     own = {name: table for name, table in tables.items() if name not in FOREIGN_SECTIONS}
     defaults = asdict(OriginConfig())
-    for section, key in (("http", "cors_origins"), ("server", "allowed_hosts")):
+    for section, key in (
+        ("http", "cors_origins"),
+        ("http", "stream_prefixes"),
+        ("server", "allowed_hosts"),
+    ):
         defaults[section][key] = list(defaults[section][key])
     assert own == defaults
 

@@ -19,7 +19,7 @@ from tests.helpers.server import ROOT
 from weir.certificates import CERTIFICATE_FILE, ensure_dev_certificate
 from weir.cli import make_parser
 from weir.envoy import find_envoy, write_config
-from weir.envoyconfig import GATEWAYS, STREAM_OF_PATH, EnvoySettings, render
+from weir.envoyconfig import GATEWAYS, STREAM_OF_PATH, EnvoySettings, render, stream_path
 from wire.sections import HttpConfig
 from wire.settings import SettingsError
 
@@ -86,8 +86,9 @@ def test_envoy_takes_the_committed_file(tmp_path: Path) -> None:
         {"auth": AuthConfig(jwks="https://issuer.test/keys", cookie="c", query_parameter="t")},
         {"auth": AuthConfig(mode="off")},
         {"http": HttpConfig(cors_origins=("https://a.test", "https://b.test"))},
+        {"http": HttpConfig(stream_prefixes=("/v1/streams/", "/a.b/"))},
     ],
-    ids=["url-and-other-places", "no-tokens", "origins"],
+    ids=["url-and-other-places", "no-tokens", "origins", "prefixes"],
 )
 def test_envoy_takes_other_settings_as_well(tmp_path: Path, sections: dict[str, Any]) -> None:
     certificate = str(ensure_dev_certificate(tmp_path, datetime.now(UTC)))
@@ -214,6 +215,15 @@ def test_envoy_wants_a_token_where_the_console_wants_one() -> None:
     free = next(at for at, rule in enumerate(rules) if rule["match"].get("prefix") == "/console/")
     guarded = {rule["match"].get("path") for rule in rules[:free] if "requires" in rule}
     assert guarded == {"/console/stats", "/console/streams"}
+
+
+def test_streams_are_passed_by_every_prefix_that_is_configured() -> None:
+    usual, more = re.compile(stream_path(())), re.compile(stream_path(("/v1/streams/", "/a.b/")))
+    for path in ("/v1/stream/a", "/ds/b/c"):
+        assert usual.fullmatch(path) and more.fullmatch(path)
+    for path in ("/v1/streams/a", "/a.b/c"):
+        assert more.fullmatch(path) and not usual.fullmatch(path)
+    assert not more.fullmatch("/axb/c") and not more.fullmatch("/other/c")
 
 
 def test_only_the_loopback_reaches_envoys_own_pages() -> None:
