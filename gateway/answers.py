@@ -42,6 +42,7 @@ class Answers:
     ) -> None:
         self._cache = config.cache
         self._cdn = config.cdn
+        self._live_control = downstream.live_control(config.cdn.cache_control)
         self._log = log
         self._metrics = metrics
         self._name = name
@@ -119,7 +120,11 @@ class Answers:
             form,
             control=downstream.cache_control(entry),
             varies=downstream.vary(entry, squeezes),
-            cdn=cdn_headers(self._cdn, entry.stream, entry.public and entry.immutable),
+            cdn=cdn_headers(
+                self._cdn,
+                entry.stream,
+                self._cdn.cache_control if entry.public and entry.immutable else "",
+            ),
         )
 
     def _age(self, entry: Entry) -> Headers:
@@ -138,7 +143,7 @@ class Answers:
             cursor=cursor,
             up_to_date=up_to_date,
             may_keep=may_keep,
-            cdn=cdn_headers(self._cdn, entry.stream, False),
+            cdn=cdn_headers(self._cdn, entry.stream, self._live_control if entry.public else ""),
         )
         return encode_head(200, headers, "", len(entry.body))
 

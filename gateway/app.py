@@ -307,6 +307,9 @@ class Gateway:
                 code=code,
             )
         metrics.counter("cdn_purges", "Purges that a CDN took.", lambda: hook.purged)
+        metrics.counter(
+            "cdn_purges_found_nothing", "Those that found nothing.", lambda: hook.found_nothing
+        )
         metrics.counter("cdn_purges_failed", "Purges given up.", lambda: hook.failed + hook.dropped)
         notices, keys = self._notices, self._keys
         metrics.gauge("notices_up", "1 if purges of others reach us.", lambda: notices.connected)

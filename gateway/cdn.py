@@ -27,7 +27,7 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 FLUSH_S = 3.0
 
-_UNSAFE = re.compile(rb"[^A-Za-z0-9._/-]")
+_UNSAFE = re.compile(rb"[^A-Za-z0-9._-]")  # and the tilde: nothing that a URL would encode
 _TRY_AGAIN = frozenset({408, 425, 429})
 _NOT_THERE = frozenset({404, 410})
 
@@ -38,7 +38,8 @@ _log = logging.getLogger("weir.gateway")
 
 
 def stream_tag(stream: str) -> str:
-    """One tag per stream: ASCII without spaces and commas, readable unless it is long."""
+    """One tag per stream, readable unless it is long. It is the same in a header, in a URL's path
+    and in its query, so that a cache can compare them as they are."""
     name = stream.encode(errors="surrogatepass")
     escaped = _UNSAFE.sub(lambda found: b"~%02X" % found[0][0], name).decode()
     if len(escaped) + len("weir-") <= MAX_TAG_BYTES:
@@ -57,14 +58,14 @@ def _matches(pattern: str, stream: str) -> bool:
     return stream == pattern
 
 
-def cdn_headers(config: CdnConfig, stream: str, cacheable: bool) -> Headers:
-    """`cacheable`: a chunk of a public stream that never changes. A tag goes with every answer,
-    so that a purge finds whatever a CDN has made of it."""
+def cdn_headers(config: CdnConfig, stream: str, control: str) -> Headers:
+    """`control` is for what a CDN may keep. A tag goes with every answer, so that a purge finds
+    whatever a CDN has made of it."""
     headers: Headers = ()
     if config.tag_header:
         headers += ((config.tag_header, stream_tag(stream)),)
-    if config.cache_control and cacheable:
-        headers += (("CDN-Cache-Control", config.cache_control),)
+    if control:
+        headers += (("CDN-Cache-Control", control),)
     return headers
 
 
@@ -74,10 +75,9 @@ def cdn_headers(config: CdnConfig, stream: str, cacheable: bool) -> Headers:
 def fill_url(template: str, stream: str) -> str:
     """Fill in {tag} and {path}. A path in the query is a value there, so it is encoded again."""
     address, mark, query = template.partition("?")
-    path, tag = stream_url(stream), stream_tag(stream)
-    address = address.replace("{path}", path).replace("{tag}", quote(tag, safe=""))
-    query = query.replace("{path}", quote(path, safe="")).replace("{tag}", quote(tag, safe=""))
-    return address + mark + query
+    path = stream_url(stream)
+    filled = address.replace("{path}", path) + mark + query.replace("{path}", quote(path, safe=""))
+    return filled.replace("{tag}", stream_tag(stream))
 
 
 def fill_text(template: str, stream: str) -> str:
@@ -94,6 +94,7 @@ class PurgeHook:
         self._tasks: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None
         self.purged = 0
+        self.found_nothing = 0  # of those: the CDN says that it held nothing
         self.retried = 0
         self.failed = 0  # given up, or left over at the end
         self.dropped = 0  # never tried: too many were waiting
@@ -176,7 +177,9 @@ class PurgeHook:
         try:
             request = session.request(method, **self._arguments(stream), allow_redirects=False)
             async with request as response:
-                return judge_status(method, response.status)
+                done = judge_status(method, response.status)
+                self.found_nothing += done is True and response.status in _NOT_THERE
+                return done
         except ValueError:  # the template makes no URL
             return False
         except (aiohttp.ClientError, TimeoutError, OSError):

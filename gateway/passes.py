@@ -313,7 +313,7 @@ class Passes:
             kept = tuple(location if name == "Location" else (name, v) for name, v in kept)
         found = passed_headers(status, kept, public=is_public(self._cdn.public, call.stream))
         if status == 200 and call.route.mode in _SHOWN:
-            found += cdn_headers(self._cdn, call.stream, False)
+            found += cdn_headers(self._cdn, call.stream, "")
         return found
 
     def _scheme_of(self, call: Call) -> str:

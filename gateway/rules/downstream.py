@@ -5,6 +5,7 @@ in front of us could not check it.
 """
 
 from gateway.entries import Entry, Form
+from gateway.rules.freshness import parse_cache_control
 from protocol.media import media_type
 from protocol.names import (
     STREAM_CLOSED,
@@ -22,6 +23,7 @@ _INERT = frozenset(
     {"application/json", "application/octet-stream", "application/problem+json", "text/plain", ""}
 )
 _SANDBOX: Headers = (("Content-Security-Policy", "sandbox"),)
+_NOT_KEPT = frozenset({"no-store", "no-cache", "private"})
 _NOT_PRIVATE = ("public", "private", "s-maxage", "proxy-revalidate")
 
 
@@ -39,6 +41,15 @@ def cache_control(entry: Entry) -> str:
 def _whole_seconds(seconds: float) -> int:
     """Rounded down, but not for a difference of times that is a hair too small."""
     return int(seconds + 0.001)
+
+
+def live_control(told: str) -> str:
+    """For a CDN, of live data: `told` is for chunks, which last longer than a live read's URL."""
+    values = parse_cache_control(told)
+    if not told or not _NOT_KEPT.isdisjoint(values):
+        return told
+    lifetime = values.get("s-maxage", values.get("max-age"))
+    return f"max-age={LIVE_SECS if lifetime is None else min(LIVE_SECS, lifetime)}"
 
 
 def vary(entry: Entry, compressible: bool) -> str:

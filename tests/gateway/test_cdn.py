@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp import web
@@ -26,11 +27,11 @@ names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 @pytest.mark.parametrize(
     ("stream", "tag"),
     [
-        ("orders/2026.x_y-z", "weir-orders/2026.x_y-z"),
+        ("orders-2026.x_y-z", "weir-orders-2026.x_y-z"),
         ("a b,c", "weir-a~20b~2Cc"),
         ("a~20b", "weir-a~7E20b"),
         ("ß", "weir-~C3~9F"),
-        ("/ds/b/s", "weir-/ds/b/s"),
+        ("/ds/b/s", "weir-~2Fds~2Fb~2Fs"),
     ],
 )
 def test_tags_are_readable(stream: str, tag: str) -> None:
@@ -38,8 +39,11 @@ def test_tags_are_readable(stream: str, tag: str) -> None:
 
 
 @given(names)
-def test_tags_fit_into_headers(name: str) -> None:
-    assert re.fullmatch(r"[!-+\-.-~]{1,1024}", stream_tag(name))
+def test_a_tag_is_the_same_in_headers_and_urls(name: str) -> None:
+    """What a cache finds in the path of a purge is what it found beside the answer."""
+    tag = stream_tag(name)
+    assert re.fullmatch(r"[!-+\-.-~]{1,1024}", tag) and quote(tag, safe="") == tag
+    assert fill_url("http://c/purge/{tag}?tag={tag}", name) == f"http://c/purge/{tag}?tag={tag}"
 
 
 @given(names, names)
@@ -75,14 +79,14 @@ def test_public_is_what_a_pattern_names(patterns: Sequence[str], stream: str, pu
 
 
 def test_nothing_is_said_unless_configured() -> None:
-    assert cdn_headers(CdnConfig(), "s", True) == ()
+    assert cdn_headers(CdnConfig(), "s", "") == ()
 
 
 def test_only_cacheable_answers_carry_a_lifetime() -> None:
     config = CdnConfig(tag_header="Cache-Tag", cache_control="max-age=60")
     tag = ("Cache-Tag", "weir-s")
-    assert cdn_headers(config, "s", True) == (tag, ("CDN-Cache-Control", "max-age=60"))
-    assert cdn_headers(config, "s", False) == (tag,)
+    assert cdn_headers(config, "s", "max-age=60") == (tag, ("CDN-Cache-Control", "max-age=60"))
+    assert cdn_headers(config, "s", "") == (tag,)
 
 
 # -- templates -----------------------------------------------------------------------------------
@@ -91,10 +95,10 @@ def test_only_cacheable_answers_carry_a_lifetime() -> None:
 @pytest.mark.parametrize(
     ("template", "url"),
     [
-        ("http://c/purge/{tag}", "http://c/purge/weir-a%2Fb~20c~3Fd"),
+        ("http://c/purge/{tag}", "http://c/purge/weir-a~2Fb~20c~3Fd"),
         ("http://c{path}", "http://c/v1/stream/a/b%20c%3Fd"),
         ("http://c/p?u=http://e{path}", "http://c/p?u=http://e%2Fv1%2Fstream%2Fa%2Fb%2520c%253Fd"),
-        ("http://c/p?tag={tag}&x={y}", "http://c/p?tag=weir-a%2Fb~20c~3Fd&x={y}"),
+        ("http://c/p?tag={tag}&x={y}", "http://c/p?tag=weir-a~2Fb~20c~3Fd&x={y}"),
     ],
 )
 def test_urls_are_filled_in(template: str, url: str) -> None:
@@ -159,7 +163,7 @@ async def test_a_purge_is_made_as_the_template_says(edge: Cdn) -> None:
     await hook.stop()
     path = "/p/weir-a~20b?u=%2Fv1%2Fstream%2Fa%2520b"
     assert edge.seen == [("PURGE", path, "k-weir-a~20b", '{"tags":["weir-a~20b"]}')]
-    assert (hook.purged, hook.failed, hook.pending) == (1, 0, 0)
+    assert (hook.purged, hook.found_nothing, hook.failed, hook.pending) == (1, 0, 0, 0)
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 408])
@@ -198,7 +202,7 @@ async def test_what_is_not_there_is_purged(edge: Cdn, method: str) -> None:
     await hook.start()
     hook.purge("s")
     await hook.stop()
-    assert (hook.purged, hook.failed) == (1, 0)
+    assert (hook.purged, hook.found_nothing, hook.failed) == (1, 1, 0)
 
 
 async def test_a_writer_never_waits_and_the_queue_is_bounded(

@@ -10,6 +10,7 @@ from gateway.entries import Entry
 from gateway.rules.downstream import (
     cache_control,
     chunk_headers,
+    live_control,
     live_headers,
     not_modified_headers,
     passed_headers,
@@ -148,6 +149,23 @@ def test_a_live_answer_may_be_kept_for_one_interval_by_its_reader() -> None:
 def test_a_live_answer_that_may_not_be_kept_says_so() -> None:
     told = live(TAIL, may_keep=False)
     assert told["Cache-Control"] == "no-store" and "Surrogate-Key" not in told
+
+
+@pytest.mark.parametrize(
+    ("told", "live"),
+    [
+        ("", ""),
+        ("max-age=3600", "max-age=20"),
+        ("public, s-maxage=600, max-age=5", "max-age=20"),
+        ("max-age=7", "max-age=7"),
+        ("max-age=0", "max-age=0"),
+        ("no-store", "no-store"),
+        ("private, max-age=60", "private, max-age=60"),
+        ("stale-while-revalidate=9", "max-age=20"),
+    ],
+)
+def test_a_cdn_keeps_a_live_answer_no_longer_than_its_url_lasts(told: str, live: str) -> None:
+    assert live_control(told) == live
 
 
 def test_a_closed_stream_has_no_cursor() -> None:

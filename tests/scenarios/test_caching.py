@@ -409,7 +409,10 @@ def test_answers_are_private_unless_the_stream_is_public(
         public = client.read("pub/a")
         assert public["Cache-Control"].startswith("public, max-age=60")
         assert "immutable" in public["Cache-Control"]
-        assert (public["CDN-Cache-Control"], public["Cache-Tag"]) == ("max-age=3600", "weir-pub/a")
+        assert (public["CDN-Cache-Control"], public["Cache-Tag"]) == (
+            "max-age=3600",
+            "weir-pub~2Fa",
+        )
         assert "Authorization" not in public["Vary"]
         assert client.read("pub/a", AT_10)["Cache-Control"] == "public, max-age=0, must-revalidate"
         assert "CDN-Cache-Control" not in client.read("pub/a", AT_10)
@@ -419,6 +422,27 @@ def test_answers_are_private_unless_the_stream_is_public(
             assert private["Cache-Tag"] == f"weir-{name}"
             assert "CDN-Cache-Control" not in private
             assert "Authorization" in private["Vary"]
+
+
+@pytest.mark.parametrize(
+    ("name", "control", "told"),
+    [
+        ("pub/a", "max-age=3600", "max-age=20"),
+        ("pub/a", "", None),
+        ("a", "max-age=3600", None),
+    ],
+)
+def test_a_cdn_may_keep_live_data_of_a_public_stream_until_its_url_changes(
+    scripted: ScriptedOrigin, start_gateway: StartGateway, name: str, control: str, told: str | None
+) -> None:
+    stream = SimpleStream(scripted, f"/v1/stream/{name}", long_poll_s=0.05)
+    stream.append(CHUNK)
+    gateway = start_gateway(cdn={"public": ("pub/*",), "cache_control": control})
+    with gateway.client() as client:
+        answer = client("GET", name, query="offset=-1&live=long-poll")
+        assert (answer.status, answer.get("CDN-Cache-Control")) == (200, told)
+        empty = client("GET", name, query=f"offset={stream.tail}&live=long-poll")
+        assert (empty.status, empty.get("CDN-Cache-Control")) == (204, None)
 
 
 def test_a_public_stream_still_needs_a_token(

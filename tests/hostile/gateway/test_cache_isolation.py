@@ -1,6 +1,7 @@
 """Who may see what the cache holds, what it must not hold, and when it must let go."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -392,9 +393,10 @@ def test_what_is_put_back_into_redis_brings_nothing_back(
             expected = (410, b"")
             done = one.ask(f"name/snapshot/{end}", method="PUT", headers=TEXT, body=b"s")
             assert done.status == 204
-        put_back(fleet.redis, values)
-        with fleet.gateway(arena_class, "two") as two:
-            reader = one if who == "who purged it" else two
+        with ExitStack() as stack:
+            reader = one
+            if who == "who came later":
+                reader = stack.enter_context(fleet.gateway(arena_class, "two"))
             for query in ("offset=" + end, "", "offset=-1"):
                 put_back(fleet.redis, values)
                 reply = reader.ask("name", query)
