@@ -17,7 +17,7 @@ rules      pure decisions: routes, scopes, credentials, claims, freshness, heade
 tokens     JWTs to principals; jwks keeps the keys, devkeys makes some, watch asks for revocations
 entries    a stored answer and its forms; store keeps them, flights fetch them, streams knows more
 readers    a waiting long-poll, an event stream; outgoing has the large events they have yet to take
-upstream   the client to the origin; breaker decides when to leave it alone
+upstream   the client to the origin; breaker decides when to leave it alone, slots whose turn it is
 shared     Redis: second level, revoked tokens; redislink is the connection, notices the purges
 cdn        tags and purges for caches in front of us
 limits     rates and shares, bodies the room for bodies; encodings compress; tasks have an owner

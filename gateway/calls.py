@@ -57,7 +57,7 @@ class Call:
 
     @property
     def asker(self) -> Asker:
-        return Asker(self.request_id, self.token)
+        return Asker(self.request_id, self.token, self.principal.subject)
 
     def note(self, got: Got) -> None:
         """Remember how the bytes came about."""

@@ -21,6 +21,7 @@ from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Expiry, Policy, Times, judge
 from gateway.rules.routes import BOOTSTRAP, is_replaced, part_target
 from gateway.shared import SharedStore
+from gateway.slots import OURS
 from gateway.store import Store
 from gateway.streams import News, Streams
 from gateway.tasks import Tasks
@@ -40,6 +41,7 @@ class Asker:
 
     request_id: str
     token: str | None = None  # only where the configuration forwards it: then nothing is shared
+    subject: str = OURS  # on whose account
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Chunks:
 
     async def _pass(self, stream: str, path: str, offset: str, asker: Asker) -> Answer:
         """For one asker alone: the origin says by his token what he may have, and he only."""
-        lone = self._flights.lone((stream, offset))
+        lone = self._flights.lone((stream, offset), asker.subject)
         return replace(await self._ask(lone, path, None, None, asker), verdict="pass")
 
     async def _fly(
@@ -149,7 +151,7 @@ class Chunks:
         async def fetch(flight: Flight[Answer]) -> Answer:
             return await self._fetch(flight, path, asker)
 
-        return await self._flights.join((stream, offset), fetch)
+        return await self._flights.join((stream, offset), fetch, asker.subject)
 
     def hub_vouches_for(self, entry: Entry) -> bool:
         """By configuration: a tail is still the tail while a hub waits there for more."""
@@ -310,7 +312,10 @@ class Chunks:
         self._streams.get(stream).touched_at = self._clock()
         try:
             response = await self._upstream.fetch(
-                request, max_bytes=self._config.max_object_bytes, on_departure=flight.depart
+                request,
+                max_bytes=self._config.max_object_bytes,
+                payers=flight.payers,
+                on_departure=flight.depart,
             )
         except TooLarge:
             # The next one need not find out; but a snapshot may have made it smaller meanwhile.

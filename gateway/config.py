@@ -68,9 +68,9 @@ class ServingConfig:
     spool_dir: str = ""  # where these wait; empty = the system's folder for temporary files
     max_connections: int = 50_000
     max_live_readers: int = 20_000
-    max_live_readers_per_subject: int = 20_000
-    requests_per_second: float = 0.0  # of one subject; 0 = no limit
-    request_burst: int = 100
+    max_live_readers_per_subject: int = 10_000
+    requests_per_second: float = 5000.0  # of one subject; 0 = no limit
+    request_burst: int = 10_000
     header_timeout_secs: float = 10.0
     body_timeout_secs: float = 30.0
     idle_timeout_secs: float = 120.0
@@ -104,6 +104,7 @@ class UpstreamConfig:
 
     connections: int = 100  # for everything but live tails
     live_connections: int = 2000  # one for each stream that is followed
+    subject_share: float = 0.5  # of either that one subject may hold
     connect_timeout_secs: float = 2.0
     first_byte_timeout_secs: float = 15.0
     idle_timeout_secs: float = 15.0  # between two pieces of a body
@@ -120,6 +121,7 @@ class UpstreamConfig:
         check_positive(self, *timeouts)
         check_range(self, 0, 5, "retries")
         check_secret(self, "access_key")
+        check_range(self, 0.01, 1, "subject_share")
 
 
 @dataclass(frozen=True, slots=True)

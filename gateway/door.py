@@ -128,8 +128,9 @@ class Door:
         self._console = console
         self._id_prefix = id_prefix
         self._ids = count(1)
-        self._rates = RateLimits(self._serving.requests_per_second, self._serving.request_burst)
-        self._has_rates = self._serving.requests_per_second > 0
+        rate = 0.0 if tokens is None else self._serving.requests_per_second  # else all are one
+        self._rates = RateLimits(rate, self._serving.request_burst)
+        self._has_rates = rate > 0
         self.room = self._make_room()
         self._tasks = Tasks()
         self._compressing: dict[tuple[int, str], asyncio.Task[None]] = {}
@@ -139,11 +140,9 @@ class Door:
         hubs.too_large = lambda call, offset: self._spawn(call, passes.stream(call, offset))
 
     def _make_room(self) -> Shares:
-        most, of_subject = (
-            self._serving.max_bodies_bytes,
-            self._serving.max_bodies_bytes_per_subject,
-        )
-        return Shares(most, most if self._tokens is None else of_subject)  # else all are one
+        serving = self._serving
+        most, of_subject = serving.max_bodies_bytes, serving.max_bodies_bytes_per_subject
+        return Shares(most, self._config.per_subject(of_subject, most))
 
     # -- the fast path (see wire.front) --------------------------------------------------------
 

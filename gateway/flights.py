@@ -16,13 +16,16 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Generic, TypeVar
 
+from gateway.slots import OURS, Payers
+
 Result = TypeVar("Result")
 Key = tuple[str, str]  # stream, what is asked of it
 
 
 class Flight(Generic[Result]):
-    def __init__(self, key: Key, number: int, stamps: "count[int]") -> None:
+    def __init__(self, key: Key, number: int, stamps: "count[int]", subject: str) -> None:
         self.key = key
+        self.payers = Payers(subject)  # everyone who boards
         self.number = number
         self.departure: int | None = None  # a stamp later than all who boarded in time
         self.detached = False
@@ -58,7 +61,10 @@ class Flights(Generic[Result]):
         return key in self._open
 
     async def join(
-        self, key: Key, fetch: Callable[[Flight[Result]], Awaitable[Result]]
+        self,
+        key: Key,
+        fetch: Callable[[Flight[Result]], Awaitable[Result]],
+        subject: str = OURS,
     ) -> tuple[Result, Flight[Result], bool]:
         """The result, the flight that brought it, and whether we started that flight."""
         arrival = next(self._stamps)
@@ -66,7 +72,9 @@ class Flights(Generic[Result]):
             flight = self._open.get(key)
             leads = flight is None
             if flight is None:
-                flight = self._start(key, fetch)
+                flight = self._start(key, fetch, subject)
+            else:
+                flight.payers.add(subject)
             in_time = flight.answers(arrival)
             try:
                 result = await self._ride(flight)
@@ -78,9 +86,9 @@ class Flights(Generic[Result]):
                 self.collapsed += not leads
                 return result, flight, leads
 
-    def lone(self, key: Key) -> Flight[Result]:
+    def lone(self, key: Key, subject: str = OURS) -> Flight[Result]:
         """One that nobody else boards, and whose result is not to be kept."""
-        flight: Flight[Result] = Flight(key, 0, self._stamps)
+        flight: Flight[Result] = Flight(key, 0, self._stamps, subject)
         flight.detached = True
         return flight
 
@@ -94,9 +102,9 @@ class Flights(Generic[Result]):
         self._open.clear()
 
     def _start(
-        self, key: Key, fetch: Callable[[Flight[Result]], Awaitable[Result]]
+        self, key: Key, fetch: Callable[[Flight[Result]], Awaitable[Result]], subject: str
     ) -> Flight[Result]:
-        flight: Flight[Result] = Flight(key, next(self._numbers), self._stamps)
+        flight: Flight[Result] = Flight(key, next(self._numbers), self._stamps, subject)
 
         async def fly() -> Result:
             try:

@@ -26,6 +26,7 @@ from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Policy
 from gateway.rules.routes import is_ahead, is_replaced, long_poll_target
+from gateway.slots import Payers
 from gateway.upstream import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from protocol import replies
 from protocol.cursors import next_cursor
@@ -64,6 +65,7 @@ class Hub:
         self._window: deque[Entry] = deque()
         self._window_bytes = 0
         self._asks = 0
+        self._payers = Payers()
         self._departure = 0  # a stamp of when we asked last
         self.is_listening = False  # the origin has our question, and would answer it with news
         self._asked_at = 0.0
@@ -86,12 +88,14 @@ class Hub:
     def park(self, waiting: Waiting, seconds: float) -> None:
         self.waiting[waiting] = self._asks
         waiting.call.flight_id = f"hub-{self.number}"
+        self._payers.add(waiting.call.principal.subject)
         waiting.park(seconds)
         self.run(waiting.offset)
 
     def attach(self, reader: SseReader) -> None:
         self.readers[reader] = None
         reader.call.flight_id = f"hub-{self.number}"
+        self._payers.add(reader.call.principal.subject)
         self.run(reader.offset)
 
     def run(self, offset: str) -> None:
@@ -209,9 +213,15 @@ class Hub:
         self._asks += 1
         self._departure = next(hubs.streams.stamps)
         self._asked_at = time.monotonic()
+        if (eldest := self._eldest()) is not None:
+            self._payers = Payers(eldest.principal.subject, self._subjects)
         try:
             return await hubs.upstream.fetch(
-                request, live=True, max_bytes=hubs.max_batch_bytes, on_departure=self._depart
+                request,
+                live=True,
+                max_bytes=hubs.max_batch_bytes,
+                payers=self._payers,
+                on_departure=self._depart,
             )
         finally:
             self.is_listening = False
@@ -226,6 +236,11 @@ class Hub:
         """The reader in whose name we ask."""
         anyone = next(iter(self.readers), None) or next(iter(self.waiting), None)
         return None if anyone is None else anyone.call
+
+    def _subjects(self) -> list[str]:
+        """All who are here: on anyone's account the origin may be asked."""
+        calls = [reader.call for reader in self.readers] + [each.call for each in self.waiting]
+        return [call.principal.subject for call in calls]
 
     def _token(self) -> str | None:
         """Only where the configuration forwards tokens; then all who are here have the same."""

@@ -68,8 +68,12 @@ class Hubs:
         self._chunks = chunks
         self._answers = answers
         self._cursor_key = config.cache.cursor_key.encode()
-        self._slots = Shares(serving.max_live_readers, serving.max_live_readers_per_subject)
-        self.unsent = Unsent(serving.max_unsent_bytes, serving.max_unsent_bytes_per_subject)
+        most = serving.max_live_readers
+        self._slots = Shares(most, config.per_subject(serving.max_live_readers_per_subject, most))
+        self.unsent = Unsent(
+            serving.max_unsent_bytes,
+            config.per_subject(serving.max_unsent_bytes_per_subject, serving.max_unsent_bytes),
+        )
         self._hubs: dict[str, Hub] = {}  # by Call.hub_key
         self._by_token = config.upstream.forward_token
         self._tasks = Tasks()
@@ -402,7 +406,9 @@ class Hubs:
             self._spawn(self._renew(call), None, f"touch {call.stream}")
 
     async def _renew(self, call: Call) -> None:
-        await self._chunks.tail(call.stream, call.route.path, Asker("touch", call.token))
+        await self._chunks.tail(
+            call.stream, call.route.path, Asker("touch", call.token, call.principal.subject)
+        )
 
     def _cursor(self, stream: str, incarnation: str, offset: str, asked: str | None) -> int:
         key = b"\0".join((self._cursor_key, stream.encode(), incarnation.encode(), offset.encode()))

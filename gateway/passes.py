@@ -26,6 +26,7 @@ from gateway.rules.forwarding import (
 )
 from gateway.rules.routes import Route, long_poll_target
 from gateway.shared import SharedStore
+from gateway.slots import Payers
 from gateway.spool import Outlet, Overflow, Spools
 from gateway.streams import Streams
 from gateway.upstream import (
@@ -230,7 +231,8 @@ class Passes:
         departure = next(self._streams.stamps)
         with self._spools.open(call.principal.subject) as spool:
             outlet = Outlet(call.exchange, spool, frame_chunk if call.knows_chunks else bytes)
-            async with self._upstream.open(request, live=live) as answer:
+            payers = Payers(call.principal.subject)
+            async with self._upstream.open(request, live=live, payers=payers) as answer:
                 call.upstream_requests += 1
                 await self._learn_incarnation(route, answer.headers, departure)
                 reply = self._begun(call, answer)
@@ -282,7 +284,8 @@ class Passes:
         )
         started = time.monotonic()
         try:
-            response = await self._upstream.fetch(request, max_bytes=most)
+            payers = Payers(call.principal.subject)
+            response = await self._upstream.fetch(request, max_bytes=most, payers=payers)
         finally:
             call.upstream_s += time.monotonic() - started
             call.upstream_requests += 1

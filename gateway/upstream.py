@@ -52,6 +52,7 @@ from gateway.rules.forwarding import (
     is_repeatable,
     response_headers,
 )
+from gateway.slots import Payers, Slots
 from protocol.errors import ProtocolError
 from protocol.names import ACCESS_KEY
 
@@ -64,8 +65,9 @@ UNREACHABLE = "origin-unreachable"
 TIMEOUT = "origin-timeout"
 UNAVAILABLE = "origin-unavailable"
 BUSY = "origin-busy"
+BUSY_FOR_SUBJECT = "origin-busy-for-subject"
 BAD_ANSWER = "bad-origin-answer"
-FAILURES = (UNREACHABLE, TIMEOUT, UNAVAILABLE, BUSY, BAD_ANSWER)
+FAILURES = (UNREACHABLE, TIMEOUT, UNAVAILABLE, BUSY, BUSY_FOR_SUBJECT, BAD_ANSWER)
 
 _TARGET = re.compile(r"/[!\"$-~]*")  # visible ASCII without a fragment
 _STATUSES = frozenset(s.value for s in HTTPStatus if s.value >= 200) - {206}  # no Range is asked
@@ -144,6 +146,7 @@ class Upstream:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._config = config.upstream
+        self._share = 1.0 if config.auth.mode == "off" else self._config.subject_share
         self._max_bytes = config.cache.max_object_bytes
         self._clock = clock
         url = URL(config.gateway.origin_url)
@@ -162,8 +165,12 @@ class Upstream:
 
     async def start(self) -> None:
         config = self._config
-        self._ordinary = _Pool(config.connections, self._place, config.connect_timeout_secs)
-        self._live = _Pool(config.live_connections, self._place, config.connect_timeout_secs)
+        self._ordinary = self._make_pool(config.connections)
+        self._live = self._make_pool(config.live_connections)
+
+    def _make_pool(self, most: int) -> "_Pool":
+        slots = Slots(most, max(1, int(most * self._share)))
+        return _Pool(slots, Connections(self._place, self._config.connect_timeout_secs))
 
     async def close(self) -> None:
         self._ordinary.connections.close()
@@ -184,12 +191,14 @@ class Upstream:
         *,
         live: bool = False,
         max_bytes: int | None = None,
+        payers: Payers | None = None,
         on_departure: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
         """The whole answer. `on_departure` is called once, just before the first byte can leave."""
         limit = self._max_bytes if max_bytes is None else max_bytes
         flight = _Flight(self, request, live, on_departure)
-        pool = await self._take_slot(live)
+        pool = self._live if live else self._ordinary
+        payer = await self._take_slot(pool, payers or Payers())
         try:
             begun = await self._begin(flight, pool.connections)
             try:
@@ -199,7 +208,7 @@ class Upstream:
             finally:
                 pool.connections.give_back(begun.connection)
         finally:
-            pool.slots.release()
+            pool.slots.release(payer)
         return UpstreamResponse(begun.status, begun.headers, body, flight.attempts)
 
     @asynccontextmanager
@@ -208,13 +217,15 @@ class Upstream:
         request: UpstreamRequest,
         *,
         live: bool = False,
+        payers: Payers | None = None,
         on_departure: Callable[[], None] | None = None,
     ) -> AsyncIterator[UpstreamStream]:
         """The head, and the body in pieces as they come; ends the connection if left early. While
         it is open it takes up a connection: nobody may wait for a client in there."""
         idle_s = self._config.live_timeout_secs if live else self._config.idle_timeout_secs
         flight = _Flight(self, request, live, on_departure, PIECEWISE_BYTES)
-        pool = await self._take_slot(live)
+        pool = self._live if live else self._ordinary
+        payer = await self._take_slot(pool, payers or Payers())
         try:
             begun = await self._begin(flight, pool.connections)
             try:
@@ -225,32 +236,36 @@ class Upstream:
             finally:
                 pool.connections.give_back(begun.connection)
         finally:
-            pool.slots.release()
+            pool.slots.release(payer)
 
     # -- one request -------------------------------------------------------------------------------
 
-    async def _take_slot(self, live: bool) -> "_Pool":
-        """Wait for one of the pool's connections to be free; the caller gives it back."""
-        pool = self._live if live else self._ordinary
+    async def _take_slot(self, pool: "_Pool", payers: Payers) -> str:
+        """Wait for one of the pool's connections to be free; who pays gives it back."""
         if pool.connections.closed:
             raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
         if wait_s := self.breaker.wait_s(self._clock()):  # its connection would be of no use
             raise self._away(wait_s)
-        if not pool.slots.locked():
-            await pool.slots.acquire()
-            return pool
+        payer = pool.slots.take_now(payers)
+        if payer is not None:
+            return payer
         try:
             async with asyncio.timeout(self._config.first_byte_timeout_secs):
-                await pool.slots.acquire()
+                payer = await pool.slots.take(payers)
         except TimeoutError:
-            self.failures[BUSY] += 1
-            wait = (("Retry-After", "1"),)
-            text = "All connections to the origin are in use."
-            raise UpstreamError(503, BUSY, text, wait) from None
+            raise self._busy(pool, payers) from None
         if pool.connections.closed:
-            pool.slots.release()
+            pool.slots.release(payer)
             raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
-        return pool
+        return payer
+
+    def _busy(self, pool: "_Pool", payers: Payers) -> UpstreamError:
+        status, code, text = 503, BUSY, "All connections to the origin are in use."
+        if pool.slots.are_used_up_by(payers):
+            status, code = 429, BUSY_FOR_SUBJECT
+            text = "You use as many connections to the origin as you may."
+        self.failures[code] += 1
+        return UpstreamError(status, code, text, (("Retry-After", "1"),))
 
     async def _begin(self, flight: "_Flight", connections: Connections) -> "_Begun":
         """Send until a head has come that may be passed on; tell the breaker."""
@@ -352,12 +367,11 @@ class Upstream:
         return ours
 
 
-class _Pool:
+class _Pool(NamedTuple):
     """Connections of one use, and how many may be busy at a time."""
 
-    def __init__(self, most: int, place: Place, connect_timeout_s: float) -> None:
-        self.slots = asyncio.Semaphore(most)
-        self.connections = Connections(place, connect_timeout_s)
+    slots: Slots
+    connections: Connections
 
 
 class _Begun(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.faultproxy import ROOT, find_program
-from loadtest.peers import Server, Start, run_process, weir_start
+from loadtest.peers import FOR_FEW_SUBJECTS, Server, Start, run_process, weir_start
 from loadtest.proxies import free_port
 
 LOOPBACK = "127.0.0.1"
@@ -56,7 +56,7 @@ def _origin(data: Path) -> Start:
 
 def _gateway(back: int, keys: Path) -> Start:
     origin = f"http://{LOOPBACK}:{back}"
-    environment = {
+    environment = FOR_FEW_SUBJECTS | {
         "DS_GATEWAY__ADMIN_PORT": "0",
         "DS_AUTH__JWKS": str(keys / "dev-jwks.json"),
         "DS_AUTH__ISSUER": "weir-dev",

@@ -56,6 +56,14 @@ class Server:
         return self.origin_port or self.port
 
 
+# Load comes from few subjects: they may have all that a gateway has.
+FOR_FEW_SUBJECTS = {
+    "DS_GATEWAY__REQUESTS_PER_SECOND": "0",
+    "DS_GATEWAY__MAX_LIVE_READERS_PER_SUBJECT": "1000000",
+    "DS_UPSTREAM__SUBJECT_SHARE": "1",
+}
+
+
 def weir_start() -> list[str]:
     script = Path(sys.executable).with_name("weir")
     return [str(script)] if script.exists() else [sys.executable, "-m", "weir"]

@@ -21,6 +21,7 @@ from pathlib import Path
 from loadtest.debian import ensure_debian, install_debian
 from loadtest.errors import UnavailableError
 from loadtest.peers import (
+    FOR_FEW_SUBJECTS,
     HERE,
     REFERENCE,
     Server,
@@ -56,7 +57,7 @@ def start_origin(folder: Path) -> Start:
 
 def start_gateway(stage: Stage) -> Start:
     command = [*weir_start(), "gateway", "--host", "127.0.0.1", "--port", "0"]
-    environment = {
+    environment = FOR_FEW_SUBJECTS | {
         "DS_GATEWAY__WORKERS": "1",
         "DS_GATEWAY__ADMIN_PORT": "0",
         "DS_GATEWAY__ACCESS_LOG": str(stage.folder / "access"),

@@ -30,7 +30,7 @@ from loadtest.load.readers import catch_up, follow, wait_for_news
 from loadtest.load.session import Knobs, Session
 from loadtest.load.wires import Broken, Target, connect
 from loadtest.memory import process_tree, resident_bytes
-from loadtest.peers import Start, run_process, weir_start
+from loadtest.peers import FOR_FEW_SUBJECTS, Start, run_process, weir_start
 from loadtest.proxies import free_port, redis_command
 from loadtest.tokens import AUDIENCE, ISSUER, TokenFiles, read_tokens, write_tokens
 from loadtest.trend import Tolerance, Trend, find_trend
@@ -128,15 +128,19 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
         ports: list[int] = []
         for number in range(gateways):
             admin, name = free_port(), f"gateway-{number}"
-            environment = auth | {
-                "DS_GATEWAY__ADMIN_PORT": str(admin),
-                "DS_GATEWAY__NAME": name,
-                "DS_GATEWAY__TRUSTED_HOPS": "1" if envoy else "0",
-                "DS_GATEWAY__ACCESS_LOG": str((folder / "access").absolute()),
-                "DS_CACHE__MAX_BYTES": str(16 * MB),
-                "DS_CACHE__REDIS_URL": f"redis://127.0.0.1:{redis_port}",
-                "DS_CACHE__HUB_WINDOW_BYTES": "16384",
-            }
+            environment = (
+                auth
+                | FOR_FEW_SUBJECTS
+                | {
+                    "DS_GATEWAY__ADMIN_PORT": str(admin),
+                    "DS_GATEWAY__NAME": name,
+                    "DS_GATEWAY__TRUSTED_HOPS": "1" if envoy else "0",
+                    "DS_GATEWAY__ACCESS_LOG": str((folder / "access").absolute()),
+                    "DS_CACHE__MAX_BYTES": str(16 * MB),
+                    "DS_CACHE__REDIS_URL": f"redis://127.0.0.1:{redis_port}",
+                    "DS_CACHE__HUB_WINDOW_BYTES": "16384",
+                }
+            )
             command = [*weir_start(), "gateway", "--port", "0"]
             command += ["--origin", f"http://127.0.0.1:{origin.port}"]
             start = Start(command, environment=environment)

@@ -46,6 +46,13 @@ from wire.workers import KILL_MARGIN_SECS
 
 TOKEN_SECS = 12 * 3600.0
 SECRET_BYTES = 32
+MOST_READERS = 1_000_000  # of one subject: as many as there may be in all
+# With the development key everybody is likely to be one subject, and may have all there is.
+ALL_FOR_ONE: dict[str, object] = {
+    "requests_per_second": 0.0,
+    "max_live_readers_per_subject": MOST_READERS,
+}
+ALL_OF_ORIGIN: dict[str, object] = {"subject_share": 1.0}
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -96,7 +103,8 @@ def make_plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Plan
     keys = str(data / KEYS / JWKS_FILE)
     log: dict[str, object] = {"access_log": str(data / "access")}
     auth: dict[str, object] = {"jwks": keys, "issuer": DEV_ISSUER, "audience": DEV_AUDIENCE}
-    gateway = _load_gateway(arguments, environ, {"gateway": log, "auth": auth})
+    ours: dict[str, object] = {"gateway": log | ALL_FOR_ONE, "upstream": ALL_OF_ORIGIN}
+    gateway = _load_gateway(arguments, environ, {**ours, "auth": auth})
     if gateway.auth.mode == "jwt" and gateway.auth.jwks == keys:
         return Plan(origin, gateway, data / KEYS)
     # Whose tokens are meant is known to whoever brought the keys.

@@ -28,6 +28,7 @@ import aiohttp
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.faultproxy import faults_command, read_injected, write_plan
 from loadtest.orphans import end_with_parent
+from loadtest.peers import FOR_FEW_SUBJECTS
 from loadtest.proxies import redis_command
 from loadtest.tokens import AUDIENCE, ISSUER
 from loadtest.verify.doors import Door
@@ -53,7 +54,7 @@ ORIGIN_SETTINGS = {
     "DS_SERVER__LONG_POLL_TIMEOUT_SECS": "4",
     "DS_LOG__LEVEL": "warning",
 }
-GATEWAY_SETTINGS = {
+GATEWAY_SETTINGS = FOR_FEW_SUBJECTS | {
     "DS_UPSTREAM__ACCESS_KEY": ORIGIN_KEY,
     "DS_GATEWAY__LONG_POLL_TIMEOUT_SECS": "3",
     "DS_GATEWAY__SSE_ROTATION_SECS": "12",

@@ -111,3 +111,19 @@ def test_redis_without_a_key_can_be_refused(tmp_path: Path) -> None:
     assert load_environ(tmp_path, **REDIS).cache.redis_key == ""
     assert load_environ(tmp_path, **wanted).cache.redis_url == ""
     assert load_environ(tmp_path, **REDIS, **wanted, DS_CACHE__REDIS_KEY="s3cret")
+
+
+def test_by_default_no_subject_can_use_up_what_all_share() -> None:
+    config = GatewayConfig(auth=AuthConfig(jwks="keys.json"))
+    serving, upstream = config.gateway, config.upstream
+    assert 0 < serving.requests_per_second and serving.request_burst > 0
+    assert serving.max_live_readers_per_subject <= serving.max_live_readers / 2
+    assert serving.max_spool_bytes_per_subject <= serving.max_spool_bytes / 2
+    assert serving.max_bodies_bytes_per_subject <= serving.max_bodies_bytes / 2
+    assert upstream.subject_share <= 0.5
+
+
+def test_without_tokens_everybody_is_one_subject_and_may_have_all() -> None:
+    assert GatewayConfig(auth=AuthConfig(mode="off")).per_subject(3, 10) == 10
+    assert GatewayConfig(auth=AuthConfig(jwks="keys.json")).per_subject(3, 10) == 3
+    assert GatewayConfig(auth=AuthConfig(jwks="keys.json")).per_subject(30, 10) == 10

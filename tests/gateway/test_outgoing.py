@@ -128,7 +128,8 @@ async def test_readers_share_what_waits_for_them(make: MakeParts) -> None:
 
 
 async def test_a_subjects_readers_have_a_share_of_what_may_wait(make: MakeParts) -> None:
-    parts = make(gateway={"max_unsent_bytes_per_subject": 2 * LARGE})
+    limits = {"max_unsent_bytes_per_subject": 2 * LARGE}
+    parts = make(gateway=limits, auth={"mode": "jwt", "jwks": "keys.json"})
     for name in "ab":
         await follow(parts, b"x" * LARGE, narrow(), name=name)
     refused = narrow()

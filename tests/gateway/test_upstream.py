@@ -3,13 +3,14 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
 import uvloop
 
 from gateway.breaker import State
+from gateway.slots import Payers
 from gateway.upstream import (
     BAD_ANSWER,
     TooLarge,
@@ -482,6 +483,26 @@ async def test_waiting_for_a_connection_ends_as_well(origin: ScriptedOrigin) -> 
         assert (error.status, error.code, error.sent) == (503, "origin-busy", False)
         assert error.headers == (("Retry-After", "1"),)
         assert state(upstream) is State.CLOSED
+
+
+async def test_one_subject_leaves_connections_to_the_others(origin: ScriptedOrigin) -> None:
+    held = Gate()
+    origin.on("GET", PATH, Answer(200, TEXT, pieces=[b"one", held]))
+    async with (
+        connected(origin, auth="jwt", connections=4, first_byte_timeout_secs=0.2) as upstream,
+        AsyncExitStack() as stack,
+    ):
+        for _ in range(2):
+            await stack.enter_async_context(upstream.open(GET, payers=Payers("greedy")))
+        error = await refusal(upstream, POST, payers=Payers("greedy"))
+        assert (error.status, error.code) == (429, "origin-busy-for-subject")
+        assert error.headers == (("Retry-After", "1"),)
+        assert (await upstream.fetch(POST, payers=Payers("modest"))).status == 404
+        assert (await upstream.fetch(POST)).status == 404  # ours
+        for _ in range(2):
+            await stack.enter_async_context(upstream.open(GET, payers=Payers("modest")))
+        error = await refusal(upstream, POST, payers=Payers("third"))
+        assert (error.status, error.code) == (503, "origin-busy")
 
 
 async def test_whoever_leaves_makes_room(origin: ScriptedOrigin) -> None:

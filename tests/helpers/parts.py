@@ -31,6 +31,7 @@ from gateway.metrics import Metrics
 from gateway.notices import SilentNotices
 from gateway.passes import Passes
 from gateway.shared import SharedStore
+from gateway.slots import Payers
 from gateway.spool import Spools
 from gateway.store import Store
 from gateway.streams import Streams
@@ -119,6 +120,7 @@ class HandOrigin:
         *,
         live: bool = False,
         max_bytes: int | None = None,
+        payers: Payers | None = None,
         on_departure: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
         if on_departure is not None:

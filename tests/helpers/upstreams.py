@@ -32,10 +32,12 @@ PRODUCER_POST = UpstreamRequest("POST", PATH, {"content-type": "text/plain"} | P
 LONG_S = 30.0
 
 
-def make_config(url: str, max_bytes: int = 1 << 24, **upstream: Any) -> GatewayConfig:
+def make_config(
+    url: str, max_bytes: int = 1 << 24, auth: str = "off", **upstream: Any
+) -> GatewayConfig:
     return GatewayConfig(
         gateway=ServingConfig(origin_url=url),
-        auth=AuthConfig(mode="off"),
+        auth=AuthConfig(mode=auth, jwks="keys.json"),
         cache=CacheConfig(max_object_bytes=max_bytes),
         upstream=UpstreamConfig(**upstream),
     )

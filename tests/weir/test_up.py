@@ -58,6 +58,19 @@ def test_the_default_file_does_not_undo_the_key(folder: Path) -> None:
     assert made.gateway.auth.issuer == "weir-dev"
 
 
+def test_one_person_with_the_development_key_may_have_all_there_is(folder: Path) -> None:
+    """A load tool against `make run` meets no limit of subjects; others' keys bring them back."""
+    made = plan().gateway
+    assert made.gateway.requests_per_second == 0
+    total = made.gateway.max_live_readers
+    assert made.per_subject(made.gateway.max_live_readers_per_subject, total) == total
+    assert made.upstream.subject_share == 1
+    usual = plan(environ={"DS_AUTH__JWKS": "https://issuer/keys"}).gateway
+    assert usual.gateway.requests_per_second > 0 and usual.upstream.subject_share < 1
+    limited = plan(environ={"DS_GATEWAY__REQUESTS_PER_SECOND": "7"}).gateway
+    assert limited.gateway.requests_per_second == 7
+
+
 def test_configured_keys_win_and_bring_their_own_issuer(folder: Path) -> None:
     made = plan(environ={"DS_AUTH__JWKS": "https://issuer/keys"})
     assert made.keys is None

@@ -3,6 +3,7 @@
 import json
 import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.helpers.rawhttp import (
     encode_request,
     wait_until,
 )
-from tests.helpers.scripted_origin import SimpleStream
+from tests.helpers.scripted_origin import Answer, Gate, SimpleStream
 from tests.hostile.gateway.arena import CANARY, RESET, Arena, check_refusal
 from tests.hostile.gateway.conftest import VICTIM, check_victim
 from tests.hostile.oracle import TEXT
@@ -229,6 +230,55 @@ def test_one_subject_s_flood_does_not_slow_the_others(
             statuses.append(arena.ask("a", token=token, headers=headers).status)
         assert statuses[:5] == [200] * 5 and statuses.count(429) >= 6
         assert arena.ask("a", token=arena.token(sub="modest")).status == 200
+
+
+def test_one_subject_leaves_connections_to_the_origin_for_the_others(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
+    """He holds half of them as long as the origin takes, and waits; nobody waits with him, not
+    even who shares a fetch that is on his account."""
+    upstream = {"connections": 4, "first_byte_timeout_secs": 1.5, "idle_timeout_secs": 30.0}
+    gate = Gate()
+    with arena_class(tmp_path, upstream=upstream) as arena, ExitStack() as open_requests:
+        greedy, modest = arena.token(sub="greedy"), arena.token(sub="modest")
+        SimpleStream(arena.origin, PREFIX + "a").append(b"x")
+        named = {"Content-Type": "text/plain", "Stream-Next-Offset": "0_9"}
+        arena.origin.on("GET", PREFIX + "slow", Answer(200, named, pieces=[b"x", gate]))
+        for target in ("slow?max_bytes=9", "slow?max_bytes=9", "a"):
+            connection = open_requests.enter_context(arena.connect())
+            connection.send(encode_request("GET", PREFIX + target, bearer(greedy)))
+        flights = arena.gateway.gateway.chunks.flights
+        wait_until(lambda: gate.waiting == 2 and len(flights) == 1, what="his read, which waits")
+        assert arena.ask("a", token=modest).body == b"x"
+        assert connection.read_response().body == b"x"  # and so he has it as well
+        refused = arena.ask("a", "max_bytes=9", token=greedy)
+        check_refusal(refused, 429)
+        assert refused.json()["code"] == "origin-busy-for-subject" and "Retry-After" in refused
+        assert arena.ask("a", token=modest, method="HEAD").status == 200
+        gate.open()
+
+
+def test_one_subject_cannot_follow_all_streams_there_is_a_connection_for(
+    tmp_path: Path, arena_class: type[Arena]
+) -> None:
+    upstream = {"live_connections": 4, "first_byte_timeout_secs": 1.5}
+    with arena_class(tmp_path, upstream=upstream) as arena, ExitStack() as polls:
+        greedy, modest = arena.token(sub="greedy"), arena.token(sub="modest")
+        streams = [SimpleStream(arena.origin, f"{PREFIX}s{number}") for number in range(4)]
+        for number, stream in enumerate(streams[:2]):
+            stream.append(b"x")
+            polls.enter_context(arena.poll(f"s{number}", stream.tail, token=greedy))
+        wait_until(lambda: all(stream.waiting == 1 for stream in streams[:2]))
+        streams[2].append(b"x")
+        refused = polls.enter_context(arena.poll("s2", streams[2].tail, token=greedy))
+        check_refusal(refused.read_response(), 429)
+        waiting = polls.enter_context(arena.poll("s2", streams[2].tail, token=greedy))
+        hubs = arena.gateway.gateway.hubs
+        wait_until(lambda: hubs.reader_count == 3)
+        shared = polls.enter_context(arena.poll("s2", streams[2].tail, token=modest))
+        wait_until(lambda: streams[2].waiting == 1, what="the hub, on the other's account")
+        streams[2].append(b"news")
+        assert [each.read_response().body for each in (waiting, shared)] == [b"news"] * 2
 
 
 def test_half_open_and_aborted_requests_leave_nothing_behind(quick: Arena) -> None:
