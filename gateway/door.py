@@ -29,7 +29,7 @@ from gateway.passes import Passes
 from gateway.rules.access import ANYONE, Action, Principal, Scopes, listing_name
 from gateway.rules.challenges import AuthError, missing_scope, missing_token
 from gateway.rules.credentials import Found, find_token, without_token
-from gateway.rules.routes import OWN_TOKEN, PREFIXES, PUBLIC_KEYS, Route, parse_route
+from gateway.rules.routes import OWN_TOKEN, PREFIXES, PUBLIC_KEYS, Route, parse_route, resume
 from gateway.tasks import Tasks
 from gateway.tokens import Remembered, Tokens
 from gateway.upstream import TooLarge, UpstreamError
@@ -357,6 +357,8 @@ class Door:
             found = find_token(head.headers, head.query, self._config.auth, repeated=repeated)
         route = parse_route(head.method, head.path, found.query, self._serving.max_path_bytes)
         assert route is not None
+        if route.mode == "sse" and "last-event-id" in head.headers:
+            route = resume(route, head.headers["last-event-id"])
         return found, route
 
     async def _verify(self, call: Call, tokens: Tokens, token: str) -> None:

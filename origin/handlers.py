@@ -117,7 +117,8 @@ class Handlers:
             return await self._extension.answer(Asked(place, query, headers, request, stamp))
         if operation is not None:
             return await operation(place.name, headers, request)
-        return await self._get(place.name, parse_read(query), headers, request, stamp)
+        read = parse_read(query, headers.get("last-event-id", ""))
+        return await self._get(place.name, read, headers, request, stamp)
 
     async def _get(
         self,

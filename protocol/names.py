@@ -25,6 +25,7 @@ STREAM_SNAPSHOT_OFFSET = "Stream-Snapshot-Offset"
 STREAM_EARLIEST_OFFSET = "Stream-Earliest-Offset"
 STREAM_STATE = "Stream-State"
 ACCESS_KEY = "Weir-Access-Key"  # by which an origin knows its gateways
+LAST_EVENT_ID = "Last-Event-ID"  # of an EventSource that comes back
 PRODUCER_ID = "Producer-Id"
 PRODUCER_EPOCH = "Producer-Epoch"
 PRODUCER_SEQ = "Producer-Seq"
@@ -37,6 +38,7 @@ CORS_REQUEST_HEADERS = (
     "Content-Type",
     "If-Match",
     "If-None-Match",
+    LAST_EVENT_ID,
     "X-Request-Id",
     STREAM_SEQ,
     STREAM_TTL,

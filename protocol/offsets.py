@@ -73,6 +73,11 @@ def is_offset(token: str) -> bool:
     return _ANY.fullmatch(token) is not None
 
 
+def is_event_id(token: str) -> bool:
+    """Whether a server can have sent it as the id of an event; where to begin is no such place."""
+    return is_offset(token) and token not in (START, NOW)
+
+
 # -- what can be told of a token that need not be ours ---------------------------------------------
 
 

@@ -18,7 +18,7 @@ from protocol.names import (
     DEFAULT_CONTENT_TYPE,
     MAX_SAFE_INTEGER,
 )
-from protocol.offsets import NOW, START, Offset, parse_offset
+from protocol.offsets import NOW, START, Offset, is_event_id, parse_offset, position_of
 from protocol.paths import parse_source
 from protocol.producers import Producer
 from protocol.timestamps import timestamp_ms
@@ -154,8 +154,9 @@ def check_bootstrap_query(query: str) -> None:
 
 
 @lru_cache(maxsize=8192)
-def parse_read(query: str) -> Read:
-    """From the raw query string: dict-like access would hide a repeated `offset`."""
+def parse_read(query: str, last_event_id: str = "") -> Read:
+    """From the raw query string: dict-like access would hide a repeated `offset`. Where an event
+    stream's reader stood goes before it, because a browser repeats the URL that it was given."""
     values = known_values(query, ("offset", "live", "cursor", "max_bytes"))
     offset, live = values.get("offset"), values.get("live")
     if live is not None and live not in (LONG_POLL, SSE):
@@ -164,6 +165,8 @@ def parse_read(query: str) -> Read:
         raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
     cursor = None if live is None else checked_cursor(values.get("cursor"))
     max_bytes = _max_bytes(values.get("max_bytes"))
+    if live == SSE and is_event_id(last_event_id) and position_of(last_event_id) is not None:
+        offset = last_event_id
     if offset == NOW:
         return Read(None, live, cursor, max_bytes)
     position, stream_id = parse_offset(START if offset is None else offset)

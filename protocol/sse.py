@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from protocol.offsets import is_offset
+
 DATA_START = b"event: data\ndata:"
 DATA_END = b"\n\n"
 _BOM = b"\xef\xbb\xbf"
@@ -55,14 +57,20 @@ def base64_event(payload: bytes) -> bytes:
 
 def control_event(next_offset: str, cursor: int | None, up_to_date: bool, closed: bool) -> bytes:
     """`closed` means closed and all sent: that implies up to date, and no reader comes back."""
-    offset = _encode_json(next_offset)
+    offset, line = _encode_json(next_offset), _id(next_offset)
     if closed:
         rest = b',"upToDate":true,"streamClosed":true'
     else:
         rest = b"" if cursor is None else b',"streamCursor":"%d"' % cursor
         if up_to_date:
             rest += b',"upToDate":true'
-    return b'event: control\ndata:{"streamNextOffset":%b%b}\n\n' % (offset, rest)
+    return b'event: control\ndata:{"streamNextOffset":%b%b}\n%b\n' % (offset, rest, line)
+
+
+def _id(offset: str) -> bytes:
+    """By which an `EventSource` comes back (`Last-Event-ID`). After the data: some readers expect
+    that right behind the name of the event."""
+    return b"id:%b\n" % offset.encode() if is_offset(offset) else b""
 
 
 def comment() -> bytes:

@@ -59,6 +59,7 @@ HEADERS = {
     ),
     "If-Match": (REQUEST, "with a write: only if the stream still has this tag, else 412"),
     "If-None-Match": (REQUEST, "with a read: 304 if it is the same; with PUT, `*`: only if new"),
+    "Last-Event-ID": (REQUEST, "where an `EventSource` stood; goes before `offset`"),
     "Location": (ANSWER, "of what was created"),
     "Origin": (REQUEST, "of a browser; the origin refuses those not in `http.cors_origins`"),
     "Producer-Epoch": (BOTH, "which life of the producer; a later one fences earlier ones off"),

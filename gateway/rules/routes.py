@@ -10,14 +10,14 @@ meet, and a stream with a part is the key of whatever is stored.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import quote, unquote_plus
 
 from protocol.cursors import checked_cursor
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
-from protocol.offsets import NOW, START, are_ordered, is_offset
+from protocol.offsets import NOW, START, are_ordered, is_event_id, is_offset
 from protocol.paths import LISTING, RESERVED, Kind, Place, parse_path, stream_url
 from protocol.requests import (
     LONG_POLL,
@@ -198,6 +198,15 @@ def _service_route(action: str, path: str, query: str) -> Route:
         raise _no_query()
     target = path + (f"?{query}" if query else "")
     return Route("other", action, path[len(STREAM_PREFIX) :], target)
+
+
+def resume(route: Route, last_event_id: str) -> Route:
+    """The route of an event stream whose reader comes back: a browser repeats the URL it was given,
+    and says in a header where it stood."""
+    if route.read is None or route.mode != SSE or not is_event_id(last_event_id):
+        return route
+    read = replace(route.read, offset=last_event_id)
+    return replace(route, read=read, part=last_event_id, offset=last_event_id)
 
 
 def parse_read(query: str) -> Read:

@@ -99,12 +99,16 @@ def test_control_event_fields(
 def test_control_event_is_one_flat_line() -> None:
     stream = sse.control_event(OFFSET, 7, True, False)
     body = b'{"streamNextOffset":"%b","streamCursor":"7","upToDate":true}' % OFFSET.encode()
-    assert stream == b"event: control\ndata:" + body + b"\n\n"
+    id_line = b"\nid:" + OFFSET.encode()
+    assert stream == b"event: control\ndata:" + body + id_line + b"\n\n"
 
 
 def test_foreign_offsets_are_escaped_in_control_events() -> None:
-    [event] = decode(sse.control_event('a"b\n', None, False, False))
+    """And are no id if they could be more than a line."""
+    stream = sse.control_event('a"b\n', None, False, False)
+    [event] = decode(stream)
     assert json.loads(event.data) == {"streamNextOffset": 'a"b\n'}
+    assert b"id:" not in stream
 
 
 def test_comment_is_no_event() -> None:
