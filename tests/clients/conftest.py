@@ -19,7 +19,7 @@ from tests.conformance.stacks import Gateway, gateway_before
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.require import need
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin
-from tests.helpers.server import started
+from tests.helpers.server import Server, started
 
 FOLDER = Path(__file__).parent
 # An event stream with comments, and with events of kinds that the protocol does not know: with and
@@ -65,19 +65,22 @@ GATEWAY = {
     "DS_AUTH__LEEWAY_SECS": "0",
     "DS_AUTH__QUERY_PARAMETER": "token",
 }
-SHORT_SECS = 1.8  # the life of a token that ends before its connection would
 
 Scenario = Callable[..., Any]
 Ends = Callable[[int], list[str]]
 
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    folder = tmp_path_factory.mktemp("clients")
-    with (
-        started(folder / "origin", "memory", settings=ORIGIN) as origin,
-        gateway_before(origin.url, folder / "gateway", GATEWAY) as gateway,
-    ):
+def origin_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("clients") / "origin"
+    with started(folder, "memory", settings=ORIGIN) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gateway(origin_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("clients") / "gateway"
+    with gateway_before(origin_server.url, folder, GATEWAY) as gateway:
         yield gateway
 
 

@@ -4,7 +4,6 @@ Version 0.1.0 knows no producers, no closing, and does not reconnect by itself.
 """
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -22,7 +21,7 @@ from durable_streams import (
 )
 
 from gateway.config import ServingConfig
-from tests.clients.conftest import SHORT_SECS, WAIT_SECS, Ends
+from tests.clients.conftest import WAIT_SECS, Ends
 from tests.conformance.stacks import Gateway
 from tests.helpers.rawhttp import wait_until
 
@@ -131,22 +130,6 @@ def test_sse_reader_goes_on_where_a_connection_ended(
     with stream(url, headers=headers, offset=reading.offset, live="sse") as reading:
         assert list(reading.iter_json()) == ["after"]
     assert ends(2) == ["rotated", "closed"]
-
-
-def test_sse_reader_whose_token_ends_is_let_go_cleanly(
-    url: str, handle: DurableStream, gateway: Gateway, ends: Ends
-) -> None:
-    """The event that says so is passed over; who comes back with the same token is refused."""
-    handle.append("before")
-    token = gateway.token(exp=time.time() + SHORT_SECS)
-    headers: dict[str, Any] = {"Authorization": f"Bearer {token}"}
-    with stream(url, headers=headers, offset="-1", live="sse") as reading:
-        assert list(reading.iter_json()) == ["before"]
-        assert reading.offset == handle.head().offset
-    with pytest.raises(DurableStreamError) as refused:
-        stream(url, headers=headers, offset=reading.offset, live="sse")
-    assert refused.value.status == 401
-    assert ends(1) == ["token-expired"]
 
 
 def test_every_request_asks_for_the_token(

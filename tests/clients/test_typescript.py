@@ -1,10 +1,8 @@
 """The official TypeScript client through the gateway, with tokens."""
 
-import time
-
 import pytest
 
-from tests.clients.conftest import SHORT_SECS, Ends, Scenario
+from tests.clients.conftest import Ends, Scenario
 from tests.conformance.stacks import Gateway
 
 JSON = "application/json"
@@ -39,24 +37,6 @@ def test_sse_reader_loses_nothing_when_its_connection_rotates(
     seen = run("reconnect", token=token, tokens=[token])
     assert seen == {"complete": True, "asked": {"catch-up": 1, "sse": 2}}
     assert ends(2) == ["rotated", "closed"]
-
-
-def test_sse_reader_goes_on_with_a_new_token(run: Scenario, gateway: Gateway, ends: Ends) -> None:
-    """The first token is good for the catch-up read and one connection."""
-    short, long = gateway.token(exp=time.time() + SHORT_SECS), gateway.token()
-    seen = run("reconnect", token=long, tokens=[short, short, long])
-    assert seen == {"complete": True, "asked": {"catch-up": 1, "sse": 2}}
-    assert ends(2) == ["token-expired", "closed"]
-
-
-def test_sse_reader_without_a_new_token_is_told(
-    run: Scenario, gateway: Gateway, ends: Ends
-) -> None:
-    """The event that ends the stream is passed over; the client asks again and is refused."""
-    short = gateway.token(exp=time.time() + SHORT_SECS)
-    seen = run("outlive", token=short, writer=gateway.token())
-    assert seen == {"messages": ["a"], "error": {"name": "FetchError", "status": 401}}
-    assert ends(1) == ["token-expired"]
 
 
 def test_producer_writes_once_and_in_order_through_repeats(run: Scenario, gateway: Gateway) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-TIMEOUT_SECS = 15.0
+TIMEOUT_SECS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

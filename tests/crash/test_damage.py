@@ -113,7 +113,7 @@ async def leave_in_both(folder: Path) -> Truth:
             await driver.append("text", b"only in the journal\n", producer=("p", 0, 2))
             await driver.begin("young", b"never checkpointed\n")
             # The next checkpoint has written and waits for the disk: its bytes do not count yet.
-            assert await asyncio.to_thread(files.arrived.wait, 10)
+            assert await asyncio.to_thread(files.arrived.wait, 60)
             return await keep(driver, live, folder / "killed")
 
 

@@ -86,7 +86,7 @@ async def test_staged_bytes_are_invisible_until_they_are_durable(tmp_path: Path)
         stream_id = driver.states["a"].id
         with files.hold_syncs(".journal$"):
             landed = driver.append("a", b"new,")
-            assert await asyncio.to_thread(files.arrived.wait, 5)
+            assert await asyncio.to_thread(files.arrived.wait, 60)
             assert driver.storage.read_now(stream_id, 0, 4) == b"old,"
             assert not landed.done()
         await landed

@@ -126,7 +126,7 @@ async def test_fork_asked_for_while_a_publication_is_on_its_way_to_disk(
         await rig.publish("a", 4, b"up to 4")
         with files.hold_syncs(".journal$"):
             publishing = asyncio.ensure_future(rig.publish("a", 8, b"up to 8"))
-            assert await asyncio.to_thread(files.arrived.wait, 5)
+            assert await asyncio.to_thread(files.arrived.wait, 60)
             forking = asyncio.ensure_future(rig.create("fork", source="a", offset=offset))
             await asyncio.sleep(0)
         assert (await publishing).status == 204
@@ -171,8 +171,8 @@ async def test_slow_disk_under_snapshots_holds_up_nobody_else(tmp_path: Path, mo
             publications = [
                 asyncio.ensure_future(rig.publish("a", 4, b"up to 4")) for _ in range(20)
             ]
-            assert await asyncio.to_thread(files.arrived.wait, 5)
-            async with asyncio.timeout(5):
+            assert await asyncio.to_thread(files.arrived.wait, 60)
+            async with asyncio.timeout(60):
                 for number in range(20):
                     assert (await rig.append("a", bytes([65 + number]) * 1000)).status == 204
                     assert (await rig.read("a", 4)).status == 200

@@ -74,6 +74,10 @@ class EdgeArena(Arena):
     def port(self) -> int:
         return self.envoy.plain_port
 
+    def pulse(self) -> None:
+        super().pulse()
+        self.envoy.ask("/ready")
+
     def check_log(self) -> None:
         """Whatever was sent, a line of Envoy's log is a line, with each field once."""
         assert self.envoy.access_log.read_bytes().endswith(b"\n")

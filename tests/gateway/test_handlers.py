@@ -340,4 +340,4 @@ def test_a_gateway_that_stops_answers_once_more_and_closes(tmp_path: Path) -> No
             assert other.wait_closed() == b""
             gate.open()
             assert one.read_response().status == 204
-            stopping.join(10)
+            stopping.join(60)

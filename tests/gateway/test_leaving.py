@@ -10,7 +10,7 @@ from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.helpers.rawhttp import PREFIX, Closed, wait_until
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, SimpleStream
 
-LEAVE_S = 1.0
+LEAVE_S = 3.0
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from gateway.shared import Revoked, SharedStore, chunk_key, generation_key
 from tests.helpers.redis import RedisServer, running_redis
 from tests.helpers.scripted_origin import until
 
-TIMEOUT_S = 0.25
+TIMEOUT_S = 1.5  # a busy machine must not meet it, and some tests wait for it
 PAUSE_S = 0.02  # short, so that tests see it come back
 AT = "0000000000000000_0000000000000000"
 NEXT = "0000000000000000_0000000000000042"
@@ -244,7 +244,7 @@ async def test_a_stopped_redis_costs_one_time_limit(store: SharedStore, redis: R
     began = time.monotonic()
     found = await asyncio.gather(*(store.get("s", AT) for _ in range(100)))
     assert set(found) == {(None, None)}
-    assert time.monotonic() - began < TIMEOUT_S + 1
+    assert time.monotonic() - began < 10 * TIMEOUT_S
     assert not store.available
     assert await store.get("s", AT) == (None, None)
     redis.resume()
@@ -282,7 +282,7 @@ async def test_it_comes_back_after_a_kill(store: SharedStore, redis: RedisServer
 
 
 async def test_replies_are_never_mixed_up_after_time_limits(redis: RedisServer) -> None:
-    store = make_store(redis, timeout_s=0.05)
+    store = make_store(redis, timeout_s=0.5)
     for n in range(20):
         await fill(store, f"s{n}", value=b"%d" % n)
     for _ in range(3):
@@ -467,7 +467,7 @@ async def test_a_stopped_redis_delays_checks_once(revoked: Revoked, redis: Redis
     redis.pause()
     began = time.monotonic()
     answers = await asyncio.gather(*(revoked("id", f"s{n}") for n in range(2000)))
-    assert not any(answers) and time.monotonic() - began < TIMEOUT_S + 1
+    assert not any(answers) and time.monotonic() - began < 10 * TIMEOUT_S
     redis.resume()
     await until(lambda: revoked.available)
     assert await revoked("id", "s")

@@ -38,7 +38,7 @@ from tests.helpers.rawhttp import Client, Connection, EventStream, Response
 from wire.sections import HttpConfig, LogConfig
 
 KEY = make_key("EdDSA", "test-key")
-LINGER_S = 2.0  # in which the last tasks of a stopped gateway must end
+LINGER_S = 20.0  # in which the last tasks of a stopped gateway must end
 
 T = TypeVar("T")
 

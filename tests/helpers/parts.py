@@ -43,7 +43,7 @@ from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import Response
 from wire.heads import make_head
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 INCARNATION = "00112233445566aa"
 OTHER_INCARNATION = "ffeeddccbbaa9988"
 

@@ -1,6 +1,7 @@
 """HTTP/1.1 by hand over a socket: tests see exactly what was sent and what came back."""
 
 import json
+import select
 import socket
 import ssl
 import time
@@ -12,7 +13,7 @@ from typing import Any, Self
 
 from protocol.sse import Decoder, Event
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0  # ends a hang; a busy machine is none
 PREFIX = "/v1/stream/"
 
 
@@ -159,6 +160,23 @@ class Connection(_Closing):
         """Bytes up to the end of the connection, which must come in time."""
         self.socket.settimeout(seconds)
         return self.read_to_end()
+
+    def has_come(self, seconds: float) -> bool:
+        """Whether there is something to read, be it the end, within this time."""
+        waiting = select.poll()
+        waiting.register(self.socket, select.POLLIN)
+        return bool(self._buffer or waiting.poll(seconds * 1000))
+
+    def rests(self, seconds: float, pulse: Callable[[], object]) -> bool:
+        """Whether nothing comes for so long, and for longer on a machine that is slow.
+
+        `pulse` has the server do next to nothing, which tells how slow.
+        """
+        if self.has_come(seconds):
+            return False
+        began = time.monotonic()
+        pulse()
+        return not self.has_come(20 * (time.monotonic() - began))
 
     def take(self, size: int) -> bytes:
         """Exactly so many bytes of a body."""

@@ -21,7 +21,7 @@ from loadtest.errors import UnavailableError
 from loadtest.proxies import find_redis, free_port, redis_command
 from tests.helpers.require import need
 
-START_S = 20.0
+START_S = 60.0
 POLL_S = 0.005
 
 

@@ -23,8 +23,8 @@ FLEET_READY = re.compile(
     r"weir envoy listening on (?P<url>https://\S+)(?:.*\n)+?weir envoy admin on (?P<admin>\S+)\n"
 )
 ADMIN = re.compile(r"weir gateway admin on (https?://\S+)")
-START_SECS = 30.0
-STOP_SECS = 20.0
+START_SECS = 60.0
+STOP_SECS = 60.0
 POLL_SECS = 0.01
 
 

@@ -37,8 +37,8 @@ class Arena:
     def ask(self, data: bytes, *, half_close: bool = False) -> list[Response]:
         """Send bytes on a connection of their own; every response until it ends or rests."""
         with self.connect() as connection:
-            connection.socket.settimeout(1.5)
             replies: list[Response] = []
+            method = data[:4].decode("latin-1").strip()
             try:
                 connection.send(data)
                 if half_close:
@@ -49,13 +49,16 @@ class Arena:
             except ConnectionError:
                 pass  # refused already: the answer may still be read
             try:
-                replies.append(connection.read_response(data[:4].decode("latin-1").strip()))
-                while True:
-                    replies.append(connection.read_response())
-            except (Closed, TimeoutError, ConnectionError):
+                while not connection.rests(1.5, self.pulse):
+                    replies.append(connection.read_response(method))
+                    method = "GET"
+            except (Closed, ConnectionError):
                 pass
         self.check(*replies)
         return replies
+
+    def pulse(self) -> None:
+        self.origin.call(lambda: None)
 
     def check(self, *replies: Response) -> None:
         """The oracle: no 5xx, no echo, no traceback, no victim changed, still serving."""

@@ -44,7 +44,7 @@ def port() -> Iterator[int]:
     yield listener.getsockname()[1]
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    accepting.join(5)
+    accepting.join(60)
 
 
 def count(sizes: list[int]) -> Script:

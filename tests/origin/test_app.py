@@ -69,7 +69,7 @@ def test_live_readers_end_cleanly(tmp_path: Path) -> None:
         wait_until(lambda: live_readers(server.port) == 10, what="all readers wait")
         begun = time.monotonic()
         code = server.stop()
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20
         for reader in readers:
             with reader:
                 assert reader.rest() == []  # the chunked terminator came
@@ -87,7 +87,7 @@ def test_an_idle_connection_does_not_hold_the_stop_up(tmp_path: Path) -> None:
             begun = time.monotonic()
             code = server.stop()
         assert (code, server.stderr) == (0, "")
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 20
 
 
 class Writer(threading.Thread):
@@ -137,7 +137,7 @@ def test_no_acknowledged_append_is_lost_by_a_stop(tmp_path: Path, mode: str) -> 
         wait_until(lambda: all(len(writer.acknowledged) > 10 for writer in writers))
         code = server.stop()
         for writer in writers:
-            writer.join(10)
+            writer.join(60)
     assert (code, server.stderr) == (0, "")
     assert [torn for writer in writers for torn in writer.torn] == []
     with started(tmp_path, mode) as server, Client(server.port) as client:
@@ -212,7 +212,7 @@ def test_plain_http_to_a_tls_port_gets_nothing(
     origin = start_origin(tls={"cert_path": cert, "key_path": key})
     with origin.connect() as connection:
         connection.send(encode_request("GET", "/healthz"))
-        assert b"200" not in connection.wait_closed(5)
+        assert b"200" not in connection.wait_closed()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

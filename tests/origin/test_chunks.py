@@ -249,7 +249,7 @@ def test_a_read_that_a_removal_overtakes_is_whole_or_404(
 
     def read_late(self: Any, *arguments: int) -> bytes:
         arrived.set()
-        assert removed.wait(10)
+        assert removed.wait(60)
         return bytes(read(self, *arguments))
 
     monkeypatch.setattr(owner, "read", read_late)
@@ -258,7 +258,7 @@ def test_a_read_that_a_removal_overtakes_is_whole_or_404(
         client.create("s", body=b"x" * 1000)
         wait_until(lambda: not has_batches(Path(origin.config.storage.data_dir)))
         reader.send(encode_request("GET", PREFIX + "s"))
-        assert arrived.wait(5)
+        assert arrived.wait(60)
         assert client("DELETE", "s").status == 204
         removed.set()
         reply = reader.read_response()
@@ -296,7 +296,7 @@ def test_a_reader_of_a_fork_that_leaves_with_its_source_gets_404(
     monkeypatch.setattr(MemoryStorage, "boundary", boundary_late)
     with origin.connect() as reader:
         reader.send(encode_request("GET", f"{PREFIX}fork?offset={at(2)}"))
-        assert arrived.wait(5)
+        assert arrived.wait(60)
         assert client("DELETE", "fork").status == 204
         wait_until(lambda: client("HEAD", "source").status == 404)
         removed.set()

@@ -72,9 +72,9 @@ FAULTS = {
 def gateway(start_gateway: StartGateway) -> LocalGateway:
     return start_gateway(
         upstream={
-            "first_byte_timeout_secs": 0.4,
-            "live_timeout_secs": 0.4,
-            "idle_timeout_secs": 0.3,
+            "first_byte_timeout_secs": 1.0,
+            "live_timeout_secs": 1.0,
+            "idle_timeout_secs": 1.0,
             "breaker_failures": 1000,
         }
     )
@@ -121,15 +121,15 @@ def test_bytes_after_an_answer_are_not_taken_for_the_next_one(
 
 
 async def test_a_crowd_that_shared_a_broken_answer_is_refused_as_one(
-    scripted: ScriptedOrigin, gateway: LocalGateway, gather: Gather
+    scripted: ScriptedOrigin, start_gateway: StartGateway, gather: Gather
 ) -> None:
-    gate = Gate()
+    gate, gateway = Gate(), start_gateway()
     scripted.on("GET", PATH, replace(FAULTS["reset in the body"], wait_for=gate))
     callers = await gather(gateway, 100)
     for caller, token in zip(callers, tokens(100), strict=True):
         caller.ask("a", "offset=-1", token=token)
     await gate.reached()
-    await until(lambda: riders(gateway) == 100, 0.3)
+    await until(lambda: riders(gateway) == 100)
     gate.open()
     assert all(map(is_clear, await all_answers(callers)))
     assert scripted.count() <= 2
@@ -170,19 +170,19 @@ def test_an_origin_that_does_not_answer_is_given_up_in_time(
     begun = time.monotonic()
     refused = client("GET", "a", query=mode)
     assert refused.status == 504 and is_clear(refused)
-    assert 0.3 < time.monotonic() - begun < 1.5
+    assert 0.9 < time.monotonic() - begun < 9.0
     assert scripted.count() == 1  # the time is gone, a second try would double it
 
 
 def test_an_answer_that_trickles_is_given_up_in_time(
     scripted: ScriptedOrigin, client: TokenClient
 ) -> None:
-    drops = [piece for n in range(100) for piece in (BODY[n : n + 1], 0.05)]
+    drops = [piece for n in range(600) for piece in (BODY[n : n + 1], 0.05)]
     head = HEAD + b"Content-Length: 10000\r\n\r\n"
     scripted.on("GET", PATH, Answer(raw=[head, *drops]))
     begun = time.monotonic()
     assert is_clear(client.read("a"))
-    assert time.monotonic() - begun < 2.0
+    assert time.monotonic() - begun < 20.0  # all of it would take half a minute
 
 
 async def test_waiting_long_polls_do_not_hold_up_catch_ups(
@@ -239,7 +239,7 @@ def test_the_breaker_opens_refuses_at_once_and_closes_when_the_origin_is_back(
         assert gateway.metric("upstream_failures", code="origin-unreachable") == 3
         scripted.up()
         before = scripted.count()
-        wait_until(lambda: client.read("a").status == 200, 2.0)
+        wait_until(lambda: client.read("a").status == 200)
         assert scripted.count() == before + 1
         stream.append(b"two.")
         assert client.read("a").body == b"one.two."
@@ -421,5 +421,6 @@ async def test_an_origin_that_answers_at_once_without_data_is_not_hammered(
     [caller] = await gather(gateway)
     caller.ask("a", f"offset={nameless(4)}&live=sse", token=TOKEN)
     await caller.caught_up()
+    await until(lambda: scripted.count(live=True) > 0)
     await asyncio.sleep(0.5)
-    assert 0 < scripted.count(live=True) < 10
+    assert scripted.count(live=True) < 10

@@ -190,7 +190,7 @@ def test_following_goes_on_until_it_is_interrupted(url: str, stream: SimpleStrea
             "snapshot-start  0",
         ]
         followed.process.send_signal(signal.SIGINT)
-        out, err = followed.process.communicate(timeout=10)
+        out, err = followed.process.communicate(timeout=60)
         assert (followed.process.returncode, out) == (0, "")
         [line] = err.splitlines()
         assert line.endswith(": must be a well-formed JSON object; skipped")
@@ -219,7 +219,7 @@ def test_following_as_json_forgets_what_a_snapshot_replaced(
             {"control": "reset"},
             {"operation": "insert", "type": "user", "key": "9", "value": None},
         ]
-        out, err = followed.process.communicate(timeout=10)
+        out, err = followed.process.communicate(timeout=60)
         assert (followed.process.returncode, out) == (0, "")
         assert err.splitlines() == [f"weir: GET {PATH}: 410 Gone; beginning again"]
 

@@ -14,7 +14,6 @@ from tests.helpers.origin import MIB, LocalOrigin
 from tests.helpers.rawhttp import (
     PREFIX,
     Client,
-    Closed,
     Connection,
     Response,
     encode_request,
@@ -321,21 +320,17 @@ def test_a_request_that_never_ends_is_answered_408(start_origin: StartOrigin, da
         reply = connection.read_response()
         assert reply.status == 408
         assert reply.json()["code"] == "timeout"
-        connection.wait_closed(5)
+        connection.wait_closed()
         assert client.read("s").body == b""
 
 
 def test_a_dripping_head_is_cut_off(start_origin: StartOrigin) -> None:
     origin = slow_origin(start_origin)
     with origin.connect() as connection:
-        started = time.monotonic()
-        with pytest.raises((ConnectionError, Closed)):
-            for number in range(100):
+        with pytest.raises(ConnectionError):
+            for number in range(600):
                 connection.send(b"X-%d: y\r\n" % number)
                 time.sleep(0.05)
-            connection.read_response()
-            raise Closed
-        assert time.monotonic() - started < 4
 
 
 @pytest.mark.parametrize("first", ["nothing", "fast", "aiohttp", "handed over"])
@@ -348,17 +343,17 @@ def test_an_idle_connection_is_closed(start_origin: StartOrigin, first: str) -> 
             assert connection.request("HEAD", PREFIX + "x").status == 404
         elif first == "handed over":
             assert connection.request("HEAD", PREFIX + "x", {"Expect": ""}).status in (404, 417)
-        assert connection.wait_closed(5) == b""
+        assert connection.wait_closed() == b""
 
 
 def test_an_active_connection_is_not_idle(start_origin: StartOrigin) -> None:
-    origin = slow_origin(start_origin, idle_timeout_secs=0.4, body_timeout_secs=5)
+    origin = slow_origin(start_origin, idle_timeout_secs=1.5, body_timeout_secs=60)
     with origin.client() as client, origin.connect() as connection:
         client.create("s")
         data = encode_request("POST", PREFIX + "s", TEXT, b"123456")
         time.sleep(0.2)
         connection.send(data[:-3])
-        time.sleep(0.4)
+        time.sleep(1.6)
         connection.send(data[-3:])
         assert connection.read_response().status == 204
 
@@ -375,7 +370,7 @@ def reader(start_origin: StartOrigin, request: pytest.FixtureRequest) -> Iterato
         if request.param == "fast":
             assert len(client.read("s").body) == LARGE  # it is cached from now on
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
-        reader.settimeout(10)
+        reader.settimeout(60)
         reader.connect(("127.0.0.1", origin.port))
         reader.sendall(encode_request("GET", f"{PREFIX}s?offset=-1"))
         yield reader
@@ -420,7 +415,7 @@ def test_a_large_head_is_refused_however_it_arrives(
             pass  # refused before the end; the answer is there all the same
         reply = connection.read_response()
         assert reply.status == 431
-        connection.wait_closed(5)
+        connection.wait_closed()
 
 
 def test_a_large_head_is_refused_on_a_connection_that_aiohttp_has(
@@ -449,7 +444,7 @@ def test_connections_beyond_the_limit_are_told_so(start_origin: StartOrigin) -> 
         reply = extra.read_response()
         assert (reply.status, reply.json()["code"]) == (503, "too-many-connections")
         assert reply.get("Retry-After") is not None
-        extra.wait_closed(5)
+        extra.wait_closed()
     open_ones.pop().close()
     wait_until(lambda: is_served(origin), what="a freed connection for the next client")
     for connection in open_ones:
@@ -495,7 +490,6 @@ def test_expect_100_continue_is_answered(origin: LocalOrigin, client: Client, me
     client.create("s")
     data = encode_request(method, PREFIX + "s", TEXT | {"Expect": "100-continue"}, b"later")
     with origin.connect() as connection:
-        connection.socket.settimeout(3)
         connection.send(data[:-5])
         assert connection.read_response().status == 100
         connection.send(data[-5:])
@@ -510,5 +504,5 @@ def test_an_append_is_kept_although_its_client_left(start_origin: StartOrigin, p
         more = {} if path == "fast" else {"Connection": "close"}
         connection.send(encode_request("POST", PREFIX + "s", TEXT | more, b"data"))
         connection.half_close()
-        connection.wait_closed(5)
+        connection.wait_closed()
         wait_until(lambda: client.read("s").body == b"data")

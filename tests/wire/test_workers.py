@@ -17,7 +17,7 @@ from tests.helpers.server import ROOT
 from wire.settings import SettingsError
 from wire.workers import Pace, reserve_port
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Crew:

@@ -106,19 +106,22 @@ class Arena:
         """Raw bytes on a connection of their own; the answers until it ends or rests."""
         replies: list[Response] = []
         with self.connect() as connection:
-            connection.socket.settimeout(0.7)
+            quiet_s = 0.7
             try:
                 connection.send(data)
             except ConnectionError:
                 pass  # refused already: the answer may still be read
             try:
-                while len(replies) < count:
+                while len(replies) < count and not connection.rests(quiet_s, self.pulse):
                     replies.append(connection.read_response(data[:4].decode("latin-1").strip()))
                     if replies[-1].get("Connection") == "close":  # a proxy may linger before it is
-                        connection.socket.settimeout(0.1)
-            except (Closed, TimeoutError, ConnectionError):
+                        quiet_s = 0.1
+            except (Closed, ConnectionError):
                 pass
         return replies
+
+    def pulse(self) -> None:
+        self.gateway.call(lambda: None)
 
     def events(
         self, name: str, offset: str = "-1", *, token: str | None = "", query: str = ""

@@ -259,7 +259,7 @@ def test_a_limited_long_poll_brings_nothing_after_its_token_has_ended(arena: Are
     news = Answer(200, {**TOLD, "Stream-Next-Offset": AT(99)}, b"x" * 90)
     arena.origin.on("GET", "/v1/stream/live", news)
     gate = arena.origin.hold()
-    ends = soon(0.5)
+    ends = soon(2.0)
     token = arena.token(scope="read:live", exp=ends)
     with arena.connect() as connection:
         target = f"/v1/stream/live?offset={AT(9)}&live=long-poll&max_bytes=5"

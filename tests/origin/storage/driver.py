@@ -198,7 +198,7 @@ def first_kept(state: StreamState) -> int:
     return max(state.base, state.floor)
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for something that happens in another thread or process."""
     deadline = time.monotonic() + timeout_s
     for _ in itertools.repeat(None):

@@ -110,7 +110,7 @@ async def test_what_is_deleted_while_it_is_copied_is_in_the_backup(
 
     def held(*arguments: Any) -> Copy:
         arrived.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return copy(*arguments)
 
     monkeypatch.setattr(Copier, "copy", held)

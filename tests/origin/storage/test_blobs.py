@@ -140,7 +140,7 @@ async def test_publisher_who_leaves_while_it_is_written_leaves_nothing(
     async with opened(mode, tmp_path, files=files) as driver:
         with files.hold_syncs("snapshots/"):
             writing = asyncio.ensure_future(driver.storage.write_blob(7, b"bytes"))
-            assert await asyncio.to_thread(files.arrived.wait, 5)
+            assert await asyncio.to_thread(files.arrived.wait, 60)
             assert blob_names(tmp_path)
             writing.cancel()
             with pytest.raises(asyncio.CancelledError):

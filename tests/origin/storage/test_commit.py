@@ -29,7 +29,7 @@ class Store:
         return Batch(pending, size_bytes, None)
 
     def _write(self, batch: Batch) -> None:
-        assert self.free.wait(10)
+        assert self.free.wait(60)
         if self.failures:
             raise self.failures.pop()
         self.written.append(numbers(batch))
@@ -129,7 +129,7 @@ async def test_failure_takes_along_what_waits_and_what_follows() -> None:
     told: list[Exception | None] = []
     store.commit.barrier(told.append)
     assert [type(error) for error in told] == [StorageFailed]
-    await asyncio.wait_for(store.commit.drain(), 5)
+    await asyncio.wait_for(store.commit.drain(), 60)
 
 
 async def test_broken_callback_does_not_stop_the_others() -> None:
@@ -154,7 +154,7 @@ async def test_failure_behind_a_batch_that_landed_spares_that_batch() -> None:
     written = store.written
 
     def fail_the_second(batch: Batch) -> None:
-        assert store.free.wait(10)
+        assert store.free.wait(60)
         if written:
             raise OSError("broken")
         written.append(numbers(batch))

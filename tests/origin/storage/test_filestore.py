@@ -80,7 +80,7 @@ async def test_refused_appends_never_reach_a_checkpoint(tmp_path: Path) -> None:
         store = store_of(driver)
         with files.hold_syncs("segments"):
             await driver.begin("a", b"kept,")
-            assert await asyncio.to_thread(files.arrived.wait, 5)
+            assert await asyncio.to_thread(files.arrived.wait, 60)
             await driver.append("a", b"kept too,", producer=("p", 0, 0))
             await until(lambda: store._cut_wanted and store._spare is not None)
             expected = copy.deepcopy(driver.states)
@@ -133,7 +133,7 @@ async def test_files_that_cannot_be_deleted_wedge_nothing(
             appends = asyncio.ensure_future(append_many(driver, 40))
             await until(lambda: bool(store_of(driver)._waiting))
             files.faults = [Fault("unlink", where)]
-        await asyncio.wait_for(appends, 10)
+        await asyncio.wait_for(appends, 60)
         assert files.struck > 0
     async with opened(mode, tmp_path) as driver:
         assert await driver.contents() == {"a": b"bytes" + b"x" * 40_000}
@@ -148,7 +148,7 @@ async def test_appends_that_wait_for_room_hear_of_a_failure(tmp_path: Path) -> N
         await until(lambda: store_of(driver)._spare is not None)
         with files.hold_syncs(".journal$"):
             doomed = [driver.append("a", b"x" * 1000)]
-            assert await asyncio.to_thread(files.arrived.wait, 5)
+            assert await asyncio.to_thread(files.arrived.wait, 60)
             while driver.storage.admits(1200):
                 doomed.append(driver.append("a", b"x" * 1000))
             waiting = asyncio.ensure_future(driver.append_when_admitted("a", b"y" * 1000))
@@ -157,7 +157,7 @@ async def test_appends_that_wait_for_room_hear_of_a_failure(tmp_path: Path) -> N
         results = await asyncio.gather(*doomed, return_exceptions=True)
         assert {type(result) for result in results} == {StorageFailed}
         with pytest.raises(StorageFailed):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, 60)
 
 
 async def test_units_staged_without_room_are_written_when_room_comes(
@@ -174,7 +174,7 @@ async def test_units_staged_without_room_are_written_when_room_comes(
         await until(lambda: files.struck > 2)
         assert not landed.done()
         files.faults = []
-        assert await asyncio.wait_for(landed, 5) is None
+        assert await asyncio.wait_for(landed, 60) is None
     assert not [record for record in caplog.records if record.exc_info]
     async with opened("file-durable", tmp_path) as driver:
         assert driver.states == {}
@@ -193,7 +193,7 @@ async def test_start_syncs_the_catalog_before_it_deletes_anything(tmp_path: Path
         await until(lambda: not has_batches(live))
         with files.hold_syncs("catalog$"):
             await driver.remove("b")
-            assert await asyncio.to_thread(files.arrived.wait, 5)
+            assert await asyncio.to_thread(files.arrived.wait, 60)
             killed = copy_as_killed(live, tmp_path / "killed")
     recorder = RecordingFiles()
     async with opened("file-fast", killed, files=recorder) as driver:

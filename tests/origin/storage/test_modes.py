@@ -64,7 +64,7 @@ async def test_barrier_waits_for_what_was_staged_before_it(mode: str, tmp_path: 
 
 async def test_barrier_with_nothing_staged_is_called(mode: str, tmp_path: Path) -> None:
     async with opened(mode, tmp_path) as driver:
-        await asyncio.wait_for(driver.barrier(), 5)
+        await asyncio.wait_for(driver.barrier(), 60)
 
 
 async def test_staged_bytes_can_be_read_when_done(mode: str, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_acid_read_behind_an_unheard_removal_is_unknown(tmp_path: Path) ->
         commit._write = write_and_tell
         driver.remove("a")
         commit.start_batch()
-        assert committed.wait(5)
+        assert committed.wait(60)
         with pytest.raises(UnknownStream):
             await driver.storage.read(state.id, 0, 5)
 

@@ -177,7 +177,7 @@ async def test_trims_and_appends_land_under_a_checkpoint(tmp_path: Path) -> None
             await driver.append("a", b"56789")
             with files.hold_syncs("segments"):
                 await begin_checkpoint(driver)
-                assert await asyncio.to_thread(files.arrived.wait, 5)
+                assert await asyncio.to_thread(files.arrived.wait, 60)
                 await driver.append("a", b"abcd")
                 await driver.trim("a", floor)
                 assert await driver.read("a") == b"0123456789abcd"[floor:]
@@ -242,7 +242,7 @@ async def test_read_that_comes_to_a_hole_is_below_the_floor(
         look = getattr(segments, operation)
 
         def look_late(*where: object) -> object:
-            assert punched.wait(5)
+            assert punched.wait(60)
             if fresh:
                 segments._indexes.clear()
             return look(*where)
@@ -367,7 +367,7 @@ async def test_acid_takes_no_row_behind_a_deleted_one_for_a_boundary(tmp_path: P
         look = shard.boundary
 
         def look_late(stream_id: int, at_or_after: int) -> int:
-            assert trimmed.wait(5)
+            assert trimmed.wait(60)
             return look(stream_id, at_or_after)
 
         shard.boundary = look_late  # type: ignore[method-assign]
