@@ -319,12 +319,19 @@ def vanished(line: Timeline) -> Iterator[Violation]:
                 continue  # none yet; or one replaced another between the redirect and its target
         if isinstance(operation, Append) and generation_of(operation.id) != life.generation:
             continue
-        if isinstance(operation, Read) and operation.status == 400:
-            reached = life.acknowledged_before(operation.began)
-            if operation.asked not in life.offsets or operation.asked > reached:
-                continue  # of an incarnation before this one
+        if isinstance(operation, Read) and _is_of_another(life, operation):
+            continue
         text = f"{operation.who} got {operation.status} while it was there"
         yield Violation("vanished", operation.stream, operation.ended, text)
+
+
+def _is_of_another(life: Life, read: Read) -> bool:
+    """Whether it was refused for an offset of an incarnation before this one."""
+    if read.status == 400:
+        reached = life.acknowledged_before(read.began)
+        return read.asked not in life.offsets or read.asked > reached
+    given = read.asked not in ("", START, NOW)
+    return read.status == 410 and given and read.asked not in life.offsets
 
 
 def went_back(line: Timeline) -> Iterator[Violation]:

@@ -464,17 +464,21 @@ def test_a_new_stream_has_no_snapshot_of_the_old_one(stream: Honest) -> None:
     assert names(stream) == set()
 
 
-def test_an_offset_that_was_given_out_is_taken_back(stream: Honest) -> None:
-    stream.read(offset(3), status=400, outcome="refused", ids=[], next="", up_to_date=False)
+@pytest.mark.parametrize("status", [400, 410])
+def test_an_offset_that_was_given_out_is_taken_back(stream: Honest, status: int) -> None:
+    stream.read(offset(3), status=status, outcome="refused", ids=[], next="", up_to_date=False)
     stream.audit()
     assert names(stream) == {"vanished"}
 
 
-def test_an_offset_of_an_incarnation_that_is_gone_may_be_refused(stream: Honest) -> None:
+@pytest.mark.parametrize("status", [400, 410])
+def test_an_offset_of_an_incarnation_that_is_gone_may_be_refused(
+    stream: Honest, status: int
+) -> None:
     stream.delete()
     stream.create()
     stream.append()
-    stream.read(offset(5), status=400, outcome="refused", ids=[], next="", up_to_date=False)
+    stream.read(offset(5), status=status, outcome="refused", ids=[], next="", up_to_date=False)
     stream.audit()
     assert names(stream) == set()
 
