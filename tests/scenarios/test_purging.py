@@ -367,7 +367,7 @@ def test_the_purge_hook_is_called_when_a_stream_goes_or_comes(
         gateway.stop()
         assert cdn.count() == 3
         for request in cdn.requests:
-            assert (request.method, request.target) == ("POST", "/purge?tag=weir-a%2Fb")
+            assert (request.method, request.target) == ("POST", "/purge?tag=weir-a~2Fb")
             assert request.body == b'{"path":"/v1/stream/a/b"}'
             assert request.headers["x-key"] == "secret"
 
