@@ -5,6 +5,7 @@ import gc
 import logging
 import secrets
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
@@ -166,7 +167,12 @@ class Gateway:
         rename = config.http.rename
         self._handlers = Handlers(config.gateway, self._door, rename)
         self._server = FrontServer(
-            self._handlers.handle, self._door, config.gateway, Refusals(stamp), rename
+            self._handlers.handle,
+            self._door,
+            config.gateway,
+            Refusals(stamp),
+            rename,
+            tls=_server_tls(config.gateway),
         )
         self._register()
 
@@ -217,9 +223,6 @@ class Gateway:
             serving.host,
             serving.port,
             backlog=BACKLOG,
-            ssl_context=server_context(
-                "gateway.tls_cert_path", serving.tls_cert_path, serving.tls_key_path
-            ),
             reuse_port=serving.workers > 1,
         )
         try:
@@ -350,6 +353,10 @@ def _open_log(serving: ServingConfig, name: str, worker: int) -> AccessLog:
         return open_access_log(serving.access_log, name, worker)
     except (OSError, ValueError) as error:
         raise SettingsError("gateway.access_log", str(error)) from error
+
+
+def _server_tls(serving: ServingConfig) -> ssl.SSLContext | None:
+    return server_context("gateway.tls_cert_path", serving.tls_cert_path, serving.tls_key_path)
 
 
 def _open_spools(config: GatewayConfig) -> Spools:

@@ -74,7 +74,12 @@ class Origin:
             service, chunks, metrics, stamp, admission, max_path_bytes=limits.max_path_bytes
         )
         self._server = FrontServer(
-            handlers.handle, fast, limits, Refusals(stamp), config.http.rename
+            handlers.handle,
+            fast,
+            limits,
+            Refusals(stamp),
+            config.http.rename,
+            tls=server_context("tls.cert_path", config.tls.cert_path, config.tls.key_path),
         )
         _register(metrics, service, chunks, self._server)
         self._sweeper = asyncio.create_task(self._sweep(), name="expiry sweep")
@@ -84,7 +89,7 @@ class Origin:
         gc.freeze()
 
     async def _listen(self) -> None:
-        server, tls = self._config.server, self._config.tls
+        server = self._config.server
         # aiohttp waits for this time twice: for the handlers, and then for their tasks.
         self._runner = web.ServerRunner(self._server, shutdown_timeout=server.drain_secs / 2)
         await self._runner.setup()
@@ -93,7 +98,6 @@ class Origin:
             server.host,
             server.port,
             backlog=BACKLOG,
-            ssl_context=server_context("tls.cert_path", tls.cert_path, tls.key_path),
         )
         try:
             await site.start()

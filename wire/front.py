@@ -15,6 +15,7 @@ later, or write to it for a minute, without a task of its own.
 
 import asyncio
 import os
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from protocol.aliases import Rename
+from wire.descriptors import Descriptors
+from wire.handshakes import Handshake
 from wire.heads import END, Head, HeadMemo
 
 PROGRESS_BYTES = 4096  # what a body must bring in each `body_timeout_secs` to be waited for
@@ -104,6 +107,7 @@ class FrontServer(web.Server):
         limits: Limits,
         refuse: "Refusals",
         rename: Rename = str,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__(
             handler,
@@ -120,9 +124,33 @@ class FrontServer(web.Server):
         self.refusals = refuse
         self.heads = HeadMemo(rename)
         self.open_connections = 0
+        self.handshakes: set[asyncio.Task[None]] = set()
+        self._tls = tls
+        self._descriptors = Descriptors()
 
-    def __call__(self) -> "Front":
+    def __call__(self) -> asyncio.Protocol:  # type: ignore[override]
+        """For a listener without TLS: where there is some, it is done behind it."""
+        if self._tls is None:
+            return self._make()
+        return Handshake(self, self._tls, self.limits.header_timeout_secs, self._make)
+
+    def _make(self) -> "Front":
         return Front(self, loop=asyncio.get_running_loop(), **self._kwargs)
+
+    def enter(self, transport: asyncio.BaseTransport) -> bool:
+        self.open_connections += 1
+        socket = transport.get_extra_info("socket")
+        if socket is not None:
+            self._descriptors.note(socket.fileno())
+        return self.open_connections <= self.limits.max_connections
+
+    def leave(self) -> None:
+        self.open_connections -= 1
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 (aiohttp's)
+        for handshake in list(self.handshakes):
+            handshake.cancel()
+        await super().shutdown(timeout)
 
 
 class Refusals(Protocol):
@@ -194,13 +222,11 @@ class Front(RequestHandler):
         socket = transport.get_extra_info("socket")
         if socket is not None and transport.get_extra_info("sslcontext") is None:
             self._file = socket.fileno()
-        server = self._server
-        server.open_connections += 1
-        if server.open_connections > server.limits.max_connections:
+        if not self._server.enter(transport):
             self._refuse(503, "too-many-connections", "The server has too many connections.")
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._server.open_connections -= 1
+        self._server.leave()
         self._file = -1  # the number may be another connection's from now on
         self._stop_clock()
         self._stop_watching()

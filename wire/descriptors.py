@@ -1,0 +1,26 @@
+"""Says when the process runs out of descriptors: the kernel's refusal of a connection is silent."""
+
+import logging
+import resource
+import time
+
+log = logging.getLogger("weir.connections")
+
+TOLD_SECS = 10.0  # between two such lines
+FEW = 8  # left
+
+
+class Descriptors:
+    """A new descriptor gets the lowest number that is free, so a high one means that few are."""
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+
+    def note(self, number: int) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if number < limit - FEW or limit == resource.RLIM_INFINITY:
+            return
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + TOLD_SECS
+            log.error("the limit of %d descriptors is reached: raise it (ulimit -n)", limit)
