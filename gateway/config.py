@@ -56,7 +56,7 @@ class ServingConfig:
     sse_heartbeat_secs: float = 15.0
     max_reader_backlog_bytes: int = 1 * MIB
     max_unsent_bytes: int = 256 * MIB  # of large events that readers have yet to take, per worker
-    max_unsent_bytes_per_subject: int = 64 * MIB
+    max_unsent_bytes_per_subject: int = 32 * MIB
     max_body_bytes: int = 16 * MIB
     max_snapshot_bytes: int = 64 * MIB  # of a snapshot that is published
     max_bodies_bytes: int = 256 * MIB  # of all bodies on their way to the origin, per worker

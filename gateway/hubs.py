@@ -233,6 +233,7 @@ class Hubs:
         stuck = 0
         while reader.is_open:
             before = reader.offset
+            await self.unsent.room(call.principal.subject)
             got = await self._chunks.get(call.stream, call.route.path, reader.offset, call.asker)
             if not reader.is_open or reader.end_if_due():
                 return

@@ -7,13 +7,16 @@ Those bytes are counted, once for all and once for each subject: who does not re
 gateway keep only so much.
 """
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 
 from gateway.entries import Lines
 from wire.front import Exchange
 
 SLICE_BYTES = 64 * 1024
+WAIT_SECS = 10.0
 
 
 class Unsent:
@@ -24,6 +27,7 @@ class Unsent:
         self._most_of_subject = most_of_subject
         self._holders: Counter[Hashable] = Counter()  # of bytes, and of bytes by a subject
         self._of_subject: Counter[str] = Counter()
+        self._freed: asyncio.Event | None = None  # if anyone waits for room
         self.total = 0
 
     def hold(self, subject: str, lines: Lines) -> bool:
@@ -42,6 +46,21 @@ class Unsent:
         self._of_subject[subject] += more_of_subject
         return True
 
+    def has_room(self, subject: str) -> bool:
+        """Whether anything more may wait for a subject's readers."""
+        is_left = self._of_subject[subject] < self._most_of_subject
+        return is_left and self.total < self._most
+
+    async def room(self, subject: str) -> None:
+        """Wait for it, for a while: better than to fetch what then cannot be sent."""
+        if self.has_room(subject):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_SECS):
+                while not self.has_room(subject):
+                    self._freed = self._freed or asyncio.Event()
+                    await self._freed.wait()
+
     def release(self, subject: str, lines: Lines) -> None:
         size = len(lines.data)
         if _was_last(self._holders, lines):
@@ -50,6 +69,9 @@ class Unsent:
             self._of_subject[subject] -= size
             if not self._of_subject[subject]:
                 del self._of_subject[subject]
+        freed, self._freed = self._freed, None
+        if freed is not None:
+            freed.set()
 
 
 def _is_over(held: int, more: int, most: int) -> bool:

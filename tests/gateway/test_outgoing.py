@@ -127,7 +127,10 @@ async def test_readers_share_what_waits_for_them(make: MakeParts) -> None:
     assert parts.hubs.unsent.total == 0
 
 
-async def test_a_subjects_readers_have_a_share_of_what_may_wait(make: MakeParts) -> None:
+async def test_a_subjects_readers_have_a_share_of_what_may_wait(
+    make: MakeParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.outgoing.WAIT_SECS", 0.01)
     limits = {"max_unsent_bytes_per_subject": 2 * LARGE}
     parts = make(gateway=limits, auth={"mode": "jwt", "jwks": "keys.json"})
     for name in "ab":
@@ -137,6 +140,24 @@ async def test_a_subjects_readers_have_a_share_of_what_may_wait(make: MakeParts)
     await soon(lambda: refused.finished > 0)
     assert parts.log.records[-1].ended == "slow"
     assert parts.hubs.unsent.total == 2 * LARGE
+
+
+async def test_a_replay_waits_for_room_before_it_fetches(make: MakeParts) -> None:
+    limits = {"max_unsent_bytes_per_subject": LARGE}
+    parts = make(gateway=limits, auth={"mode": "jwt", "jwks": "keys.json"})
+    first, second = narrow(), narrow()
+    await follow(parts, b"x" * LARGE, first)
+    parts.ask("b?offset=-1&live=sse", exchange=second)
+    await quiet()
+    assert not parts.upstream.unseen()
+    await take_all(first)
+    asked = await parts.upstream.next("GET")
+    while asked.live:
+        asked = await parts.upstream.next("GET")
+    asked.answer(200, chunk(0, LARGE, tail=True), b"x" * LARGE)
+    await soon(lambda: second.unread > 0)
+    await take_all(second)
+    assert [event.kind for event in events(second)] == ["data", "control"]
 
 
 async def test_who_is_given_more_before_he_took_enough_is_dropped(make: MakeParts) -> None:
