@@ -242,11 +242,12 @@ def test_one_subject_leaves_connections_to_the_origin_for_the_others(
         SimpleStream(arena.origin, PREFIX + "a").append(b"x")
         named = {"Content-Type": "text/plain", "Stream-Next-Offset": "0_9"}
         arena.origin.on("GET", PREFIX + "slow", Answer(200, named, pieces=[b"x", gate]))
-        for target in ("slow?max_bytes=9", "slow?max_bytes=9", "a"):
+        for target, held in (("slow?max_bytes=9", 1), ("slow?max_bytes=9", 2), ("a", 2)):
             connection = open_requests.enter_context(arena.connect())
             connection.send(encode_request("GET", PREFIX + target, bearer(greedy)))
+            wait_until(lambda held=held: gate.waiting == held)  # type: ignore[misc]
         flights = arena.gateway.gateway.chunks.flights
-        wait_until(lambda: gate.waiting == 2 and len(flights) == 1, what="his read, which waits")
+        wait_until(lambda: len(flights) == 1, what="his read, which waits")
         assert arena.ask("a", token=modest).body == b"x"
         assert connection.read_response().body == b"x"  # and so he has it as well
         refused = arena.ask("a", "max_bytes=9", token=greedy)
