@@ -60,9 +60,7 @@ def parse_offset(token: str) -> Offset:
     if named and (stream_id := _id_of(named[1])) is not None:
         return Offset(int(named[2]), stream_id)
     if _NAMELESS.fullmatch(token):
-        return Offset(
-            int(token)
-        )  # int() skips the underscore: a number in front is beyond any tail
+        return Offset(int(token))  # without the underscore: a number in front is beyond any tail
     if token == START:
         return Offset(0)
     raise ProtocolError(400, "invalid-offset", "The offset is not one of ours.")

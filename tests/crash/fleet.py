@@ -37,7 +37,7 @@ class Answer:
 
     @property
     def next_offset(self) -> int:
-        return int(self.headers["stream-next-offset"].partition("_")[2])
+        return int(self.headers["stream-next-offset"].rpartition("_")[2])
 
     @property
     def stored(self) -> bytes:

@@ -469,7 +469,7 @@ def test_broken_journal_of_the_real_server(tmp_path: Path, operation: str) -> No
         assert call("GET", f"{server.url}/healthz").status == 200
         filler.check(server)
         tail = call("HEAD", f"{base}/a").headers["Stream-Next-Offset"]
-        assert int(tail.partition("_")[2]) == sum(map(len, filler.sent))
+        assert int(tail.rpartition("_")[2]) == sum(map(len, filler.sent))
         assert "Traceback" not in server.stderr
         write_faults(faults)  # the disk works again, but the server cannot know what it holds
         check_problem(filler.append(server, 100), 503)

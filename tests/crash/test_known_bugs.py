@@ -205,7 +205,7 @@ def test_append_of_a_client_that_left_becomes_visible_by_itself(mode: str, tmp_p
             answer = call("GET", url)
             assert answer.body.startswith(last)
             last = answer.body
-        tail = int(call("HEAD", url).headers["Stream-Next-Offset"].partition("_")[2])
+        tail = int(call("HEAD", url).headers["Stream-Next-Offset"].rpartition("_")[2])
         assert len(last) == tail
         lines = last.splitlines()
         assert len(lines) == len(set(lines)) >= 10

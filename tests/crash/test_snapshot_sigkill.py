@@ -327,7 +327,7 @@ class Story:
         if found is None:
             assert line.published is None, f"{line.path}: its snapshot is lost"
             return
-        offset = int(found.partition("_")[2])
+        offset = int(found.rpartition("_")[2])
         assert line.published is None or offset >= line.published, f"{line.path} went back"
         assert offset in line.attempted
         line.published, line.attempted = offset, {offset}
@@ -359,7 +359,7 @@ class Story:
 
 
 def earliest(answer: Answer) -> int:
-    return int(answer.headers["stream-earliest-offset"].partition("_")[2])
+    return int(answer.headers["stream-earliest-offset"].rpartition("_")[2])
 
 
 def offset_named(answer: Answer) -> bool:
@@ -373,7 +373,7 @@ def parse_bootstrap(answer: Answer) -> tuple[int, bytes, list[bytes]]:
     assert pieces[0] == b"" and pieces[-1] == b"--\r\n"
     snapshot, *messages = [piece.partition(b"\r\n\r\n")[2] for piece in pieces[1:-1]]
     named = answer.headers["stream-snapshot-offset"]
-    return int(named.partition("_")[2] or 0), snapshot, messages
+    return int(named.rpartition("_")[2] or 0), snapshot, messages
 
 
 # -- the moment of the kill ------------------------------------------------------------------------
