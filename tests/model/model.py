@@ -69,6 +69,7 @@ class Stream:
     gone: bool = False
     snapshot: Snapshot | None = None
     tokens: dict[int, str] = field(default_factory=dict)
+    inherited: dict[int, str] = field(default_factory=dict)  # its ancestors' tokens, up to the fork
     etags: dict[tuple[int, int, bool], str] = field(default_factory=dict)
     versions: dict[tuple[int, bool], str] = field(default_factory=dict)
 
@@ -115,10 +116,13 @@ class Stream:
         for other, known in self.tokens.items():
             assert (other < position) == (known < token), (other, known, position, token)
 
-    def position_of(self, token: str) -> int:
-        found = [position for position, known in self.tokens.items() if known == token]
-        assert found, f"{token} was never handed out"
-        return found[0]
+    @property
+    def positions(self) -> list[int]:
+        """Those that have a token."""
+        return sorted({*self.tokens, *self.inherited})
+
+    def token_at(self, position: int) -> str:
+        return self.tokens.get(position) or self.inherited[position]
 
     def learn_etag(self, start: int, end: int, closed: bool, etag: str) -> None:
         """Same answer, same tag; another answer, another tag."""
@@ -210,7 +214,7 @@ class Model:
             source.content[:position],
             [bound for bound in source.bounds if bound < position] + [position],
         )
-        stream.tokens = {p: token for p, token in source.tokens.items() if p <= position}
+        stream.inherited = {p: source.token_at(p) for p in source.positions if p <= position}
         stream.snapshot = source.snapshot
         return self._fill(stream, request)
 
