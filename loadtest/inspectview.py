@@ -1,18 +1,17 @@
 """What a person wants to see of a Durable Streams request: five columns, and readable events. Pure.
 
-Runs in mitmproxy's environment too: nothing but the standard library.
+Runs in mitmproxy's environment too: nothing that needs more than the standard library.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qs, urlsplit
 
 from loadtest.faultplan import Asked
+from protocol.offsets import START, position_of
 
 SEPARATOR = " | "
 
-_OFFSET = re.compile(r"0{16}_0*(\d+)")
 _VERDICTS = {
     "hit": "hit",
     "fwd=stale": "revalidated",
@@ -39,8 +38,8 @@ def columns(
 
 def short_offset(offset: str) -> str:
     """The byte position of our own offsets; others as they are."""
-    found = _OFFSET.fullmatch(offset)
-    return found[1] if found else offset
+    position = None if offset == START else position_of(offset)
+    return offset if position is None else str(position)
 
 
 def cache_verdict(status: str) -> str:

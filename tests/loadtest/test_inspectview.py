@@ -3,6 +3,7 @@ import pytest
 from gateway.calls import HUB_STATUS, PASS_STATUS, WINDOW_STATUS, WRITE_STATUS
 from loadtest.faultplan import Asked
 from loadtest.inspectview import cache_verdict, columns, event_lines, short_offset
+from protocol.offsets import format_offset
 from protocol.sse import base64_event, comment, control_event, data_event
 from tests.helpers.offsets import nameless
 
@@ -12,6 +13,7 @@ OFFSET = nameless(16384)
 def test_our_offsets_are_shown_as_positions() -> None:
     assert short_offset(OFFSET) == "16384"
     assert short_offset(nameless(0)) == "0"
+    assert short_offset(format_offset(7, 16384)) == "16384"
     assert [short_offset(other) for other in ("-1", "now", "abc_12")] == ["-1", "now", "abc_12"]
 
 
