@@ -18,13 +18,17 @@ from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.etags import format_etag, matches
 from protocol.jsonmode import fitting_length, framed, is_whole, split_messages
+from protocol.media import text_like
 from protocol.offsets import Offset
 from protocol.replies import Reply
+from protocol.sse import complete_utf8
 from protocol.stream import Fork, is_of
 
 ENTRY_OVERHEAD_BYTES = 1024
 JOIN_BYTES = 64 * 1024  # below this one write of a copy beats two writes
 INLINE_BYTES = 64 * 1024  # of JSON that is looked through on the loop
+
+MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 T = TypeVar("T")
 
@@ -110,8 +114,9 @@ class Chunks:
                 "The offset is beyond the tail.",
                 (replies.next_offset(stream.state, tail),),
             )
-        if stream.is_json and not await self.is_boundary(stream, start):
-            raise ProtocolError(400, "invalid-offset", "The offset is inside a message.")
+        if not await self.is_boundary(stream, start):
+            if not await self._is_cut_character(stream, start):
+                raise ProtocolError(400, "invalid-offset", "The offset is inside a message.")
 
     async def is_boundary(self, stream: Stream, position: int) -> bool:
         """Whether a message ends here: an append, or in JSON mode one of the messages in it."""
@@ -122,6 +127,16 @@ class Chunks:
             return end == position
         rest = await self.raw(stream, position - 1, end)
         return rest.startswith(b",") and is_whole(rest[1:])
+
+    async def _is_cut_character(self, stream: Stream, position: int) -> bool:
+        """Whether an append ends within the character that begins here: an event stream of text
+        keeps it back until its rest has come, and tells this place meanwhile."""
+        if stream.is_json or not text_like(stream.state.content_type):
+            return False
+        end = await self.boundary(stream, position, stream.tail)
+        if end - position >= MAX_CHARACTER_BYTES:
+            return False
+        return complete_utf8(await self.raw(stream, position, end)) == 0
 
     async def limited(self, stream: Stream, start: int, max_bytes: int) -> Chunk:
         """As many whole messages as fit, but one at least, even if it is larger."""
@@ -168,9 +183,10 @@ class Chunks:
         line = (start // self._chunk_bytes + 1) * self._chunk_bytes
         if tail > line or start > tail or start < stream.state.base:
             return None
-        if stream.is_json and start not in (stream.state.base, tail):
-            return None
         try:
+            if start not in (stream.state.base, tail):
+                if stream.is_json or self._storage.boundary_now(stream.state.id, start) != start:
+                    return None
             data = self._storage.read_now(stream.state.id, start, tail)
         except (UnknownStream, BelowFloor):  # news on the way: let the ordinary path say so
             return None

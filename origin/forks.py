@@ -19,7 +19,7 @@ async def fork_position(chunks: Chunks, source: Stream, earliest: int, asked: Fo
     if start < earliest:
         raise replies.offset_gone(source.state, earliest)
     # At `earliest` there is one; what is below it may just be going.
-    if source.is_json and start != earliest and not await chunks.is_boundary(source, start):
+    if start != earliest and not await chunks.is_boundary(source, start):
         raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset is inside a message.")
     if not asked.sub_offset:
         return start

@@ -331,6 +331,9 @@ class AcidStorage:
             return []
         return await self._look(stream_id, start, lambda shard: shard.parts(stream_id, start, end))
 
+    def boundary_now(self, stream_id: int, at_or_after: int) -> int | None:
+        return None
+
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
         found = await self._look(
             stream_id, at_or_after, lambda shard: shard.boundary(stream_id, at_or_after)

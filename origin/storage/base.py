@@ -77,6 +77,9 @@ class Storage(Protocol):
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
         """The first position at or after this one where an append ends (or the stream begins)."""
 
+    def boundary_now(self, stream_id: int, at_or_after: int) -> int | None:
+        """The same where it can be told from memory, else None."""
+
     async def write_blob(self, blob: int, data: bytes) -> int:
         """Keep bytes outside the streams; returns their size there. A blob that no state names when
         the storage is opened was never published, and is removed."""

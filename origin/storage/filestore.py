@@ -467,6 +467,12 @@ class FileStorage:
         )
         return older + newest
 
+    def boundary_now(self, stream_id: int, at_or_after: int) -> int | None:
+        recent = self._stored(stream_id).recent
+        if recent is None or at_or_after < recent.start:
+            return None
+        return recent.boundary(at_or_after)
+
     async def boundary(self, stream_id: int, at_or_after: int) -> int:
         stored = self._stored(stream_id)
         if at_or_after < stored.floor:

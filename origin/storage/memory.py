@@ -60,6 +60,9 @@ class MemoryStorage:
             raise BelowFloor(stream_id)
         return stored.boundary(at_or_after)
 
+    def boundary_now(self, stream_id: int, at_or_after: int) -> int | None:
+        return self._stored(stream_id).boundary(at_or_after)
+
     async def write_blob(self, blob: int, data: bytes) -> int:
         self._blobs[blob] = data
         return len(data)

@@ -124,6 +124,10 @@ class Stream:
     def token_at(self, position: int) -> str:
         return self.tokens.get(position) or self.inherited[position]
 
+    def is_kin(self, other: "Stream") -> bool:
+        """Whether some offsets of the other one are valid here."""
+        return other is self or (self.source is not None and self.source.is_kin(other))
+
     def learn_etag(self, start: int, end: int, closed: bool, etag: str) -> None:
         """Same answer, same tag; another answer, another tag."""
         key = (start, end, closed)
@@ -160,6 +164,7 @@ class Model:
 
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}
+        self.ever: list[Stream] = []  # also those that were deleted
         self.buckets: set[str] = set()
 
     # -- PUT -------------------------------------------------------------------------------------
@@ -229,6 +234,7 @@ class Model:
         if stream.source is not None:
             stream.source.forks += 1
         self.streams[stream.name] = stream
+        self.ever.append(stream)
         return 201
 
     def _same(self, stream: Stream, request: CreateRequest) -> bool:

@@ -469,6 +469,22 @@ class Agreement(RuleBasedStateMachine):
         reply = self.ask("GET", name, query=f"offset={BEYOND}")
         assert reply.status == (self.model.missing(name) or 400)
 
+    @rule(data=st.data())
+    def read_by_the_offset_of_another(self, data: st.DataObject) -> None:
+        """Of one that is there, or was once; perhaps under this very name."""
+        name = self.pick(data)
+        stream = self.model.streams.get(name)
+        if stream is None or stream.gone:
+            return
+        others = [other for other in self.model.ever if other.tokens and not stream.is_kin(other)]
+        if not others:
+            return
+        other = others[data.draw(st.integers(0, len(others) - 1), label="other")]
+        position = data.draw(st.sampled_from(sorted(other.tokens)), label="position")
+        for live in ("", "&live=long-poll", "&live=sse"):
+            reply = self.ask("GET", name, query=f"offset={other.tokens[position]}{live}")
+            assert (reply.status, reply.json()["code"]) == (410, "foreign-offset")
+
     # -- snapshots -------------------------------------------------------------------------------
 
     @rule(body=st.binary(max_size=200), kind=TYPES, data=st.data())

@@ -3,6 +3,8 @@
 A fork knows the offsets of those it comes from, as far as it has their bytes.
 """
 
+from itertools import pairwise
+
 import pytest
 
 from tests.conftest import StartOrigin
@@ -10,7 +12,7 @@ from tests.helpers.offsets import unnamed
 from tests.helpers.origin import MODES, PERSISTENT_MODES
 from tests.helpers.rawhttp import Client, EventStream, Response, control
 
-OLD, NEW = b"old bytes", b"bytes of another stream"
+OLD, NEW = b"old bytes", b"new bytes"
 
 
 def remade(client: Client) -> str:
@@ -64,8 +66,9 @@ def test_one_that_does_not_name_its_stream_is_read_from_as_ever(
     """The control of the test above, and the promise for offsets of before."""
     with start_origin(mode).client() as client:
         offset = remade(client)
+        client.append("s", b"more")
         reply = client.read("s", unnamed(offset))
-        assert (reply.status, reply.body) == (200, NEW[len(OLD) :])
+        assert (reply.status, reply.body) == (200, b"more")
         assert reply.next_offset == client("HEAD", "s").next_offset
 
 
@@ -186,3 +189,68 @@ def test_what_no_server_of_ours_handed_out_is_malformed(
         client.create("s", body=b"x")
         reply = client.read("s", offset)
         assert (reply.status, reply.json()["code"]) == (400, "invalid-offset")
+
+
+# -- inside an append ------------------------------------------------------------------------------
+
+
+def code_of(reply: Response) -> tuple[int, str]:
+    return reply.status, reply.json()["code"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream"])
+def test_nothing_is_read_from_inside_an_append(
+    start_origin: StartOrigin, mode: str, kind: str
+) -> None:
+    """Neither the rest of it, which would be a loss that nobody notices, nor the next one."""
+    with start_origin(mode, storage={"chunk_bytes": 16}).client() as client:
+        ends = [client.create("s", kind)]
+        ends += [client.append("s", b"%04d" % number, kind) for number in range(12)]
+        for live in ("", "&live=long-poll", "&live=sse", "&max_bytes=4"):
+            for start, end in pairwise(ends[:-1]):
+                for step in (1, 3):
+                    within = start[:17] + f"{int(start[17:]) + step:016}"
+                    reply = client("GET", "s", query=f"offset={within}{live}")
+                    assert code_of(reply) == (400, "invalid-offset")
+                assert client.read("s", end).status == 200
+        assert code_of(fork(client, "f", "s", within)) == (400, "invalid-offset")
+        assert code_of(client("PUT", f"s/snapshot/{within}")) == (400, "invalid-offset")
+
+
+def test_a_fork_within_an_append_ends_and_goes_on_there(start_origin: StartOrigin) -> None:
+    with start_origin().client() as client:
+        start, _ = client.create("s"), client.append("s", b"abcd")
+        headers = {"Stream-Forked-From": "/v1/stream/s", "Stream-Fork-Offset": start}
+        cut = client("PUT", "f", headers | {"Stream-Fork-Sub-Offset": "2"}).next_offset
+        client.append("f", b"xy")
+        assert client.read("f", cut).body == b"xy"
+        assert client.read("f", start).body == b"abxy"
+        assert code_of(client.read("f", cut[:-1] + "1")) == (400, "invalid-offset")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_text_is_read_from_where_an_append_cut_a_character(
+    start_origin: StartOrigin, mode: str
+) -> None:
+    """An event stream tells this place until the character is whole."""
+    origin = start_origin(mode)
+    smile = "😀".encode()
+    with origin.client() as client:
+        client.create("s", body=b"ab" + smile[:1])
+        tail = client.append("s", smile[1:3])
+        with EventStream(origin.port, "s") as events:
+            told = control(events.next_write()[-1])["streamNextOffset"]
+        assert told == tail[:17] + f"{2:016}"
+        client.append("s", smile[3:] + b"c")
+        assert client.read("s", told).body == smile + b"c"
+        with EventStream(origin.port, "s", told) as events:
+            assert events.next_write()[0].data == "😀c"
+        assert code_of(client.read("s", told[:-1] + "1")) == (400, "invalid-offset")
+        assert code_of(client.read("s", told[:-1] + "4")) == (400, "invalid-offset")
+
+
+def test_bytes_have_no_characters_to_be_cut(start_origin: StartOrigin) -> None:
+    with start_origin().client() as client:
+        tail = client.create("s", "application/octet-stream", b"ab" + "ü".encode()[:1])
+        assert code_of(client.read("s", tail[:-1] + "2")) == (400, "invalid-offset")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway
-from tests.helpers.offsets import nameless
+from tests.helpers.offsets import nameless, unnamed
 from tests.helpers.origin import Clock, LocalOrigin
 from tests.helpers.scripted_origin import Gate, ScriptedOrigin, simple_stream, until
 from tests.scenarios.conftest import Gather, StartGateway
@@ -73,20 +73,21 @@ async def test_joiners_at_any_offset_get_every_byte_once(
     chance = random.Random(7)
     callers = await gather(front, 60)
     with front.client() as writer:
-        tail, whole, starts = writer.create("a"), "", {}
+        ends, whole, starts = [writer.create("a")], "", {}
         for number, caller in enumerate(callers):
             for _ in range(chance.randrange(4)):
                 word = f"<{len(whole)}:{'x' * chance.randrange(30)}>"
-                tail = writer.append("a", word.encode())
+                ends.append(writer.append("a", word.encode()))
                 whole += word
                 await asyncio.sleep(0)
-            starts[caller] = len(whole) if number % 3 else chance.randrange(len(whole) + 1)
-            caller.ask("a", f"offset={nameless(starts[caller])}{SSE}", token=TOKEN)
+            start = ends[-1] if number % 3 else chance.choice(ends)
+            starts[caller] = int(start[17:])
+            caller.ask("a", f"offset={chance.choice([start, unnamed(start)])}{SSE}", token=TOKEN)
             await asyncio.sleep(chance.random() * 0.01)
         tail = writer.append("a", b"<end>")
     await asyncio.gather(*(caller.shown(tail) for caller in callers))
-    for caller, start in starts.items():
-        assert caller.data == (whole + "<end>")[start:]
+    for caller, position in starts.items():
+        assert caller.data == (whole + "<end>")[position:]
 
 
 async def test_long_polls_that_follow_one_another_get_every_byte_once(

@@ -53,7 +53,7 @@ class LostAcknowledgement(Lie):
             return None
         self.told += 1
         size = request.content_length or 0
-        head, _, tail = end.partition("_")
+        head, _, tail = end.rpartition("_")
         return web.Response(headers={"Stream-Next-Offset": f"{head}_{int(tail) + size:016d}"})
 
     def heard(
