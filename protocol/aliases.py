@@ -21,12 +21,14 @@ _TAKEN = (STREAM_PREFIX, BUCKET_PREFIX, *(f"/{page}/" for page in PAGES))
 
 def is_prefix(text: str) -> bool:
     """Whether it can stand for that of streams, and means nothing yet."""
-    return _PREFIX.fullmatch(text) is not None and not text.startswith(_TAKEN)
+    if text.startswith(_TAKEN) or STREAM_PREFIX.startswith(text):
+        return False
+    return _PREFIX.fullmatch(text) is not None
 
 
 def make_rename(prefixes: Sequence[str], *, root_buckets: bool) -> Rename:
     """From a path as it came to the one that is meant."""
-    others = tuple(prefixes)
+    others = tuple(sorted(prefixes, key=len, reverse=True))  # the longest that fits
     if not others and not root_buckets:
         return str  # of a text is that text
 

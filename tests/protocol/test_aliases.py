@@ -22,6 +22,12 @@ def test_a_prefix_stands_for_that_of_streams(path: str, meant: str) -> None:
     assert make_rename(["/v1/streams/", "/other/api/"], root_buckets=False)(path) == meant
 
 
+@pytest.mark.parametrize("prefixes", [["/a/", "/a/b/"], ["/a/b/", "/a/"]])
+def test_the_longest_prefix_counts_wherever_it_is_listed(prefixes: list[str]) -> None:
+    rename = make_rename(prefixes, root_buckets=False)
+    assert (rename("/a/b/x"), rename("/a/c/x")) == ("/v1/stream/x", "/v1/stream/c/x")
+
+
 @pytest.mark.parametrize(
     ("path", "meant"),
     [
@@ -61,6 +67,7 @@ def test_these_can_be_prefixes(text: str) -> None:
     "text",
     ["", "/", "v1/", "/v1/streams", "//", "/a//", "/a b/", "/../", "/%2e/", "/a?/", "/a*/"]
     + [
+        "/v1/",  # or streams could not be asked for by their own paths
         "/v1/stream/",
         "/v1/stream/x/",
         "/ds/",
