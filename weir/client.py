@@ -190,6 +190,8 @@ class StreamClient:
         async with self._request("GET", self._snapshot_url(snapshot_offset)) as response:
             if response.status == 404:
                 raise _Gone(f"{self.url}: another snapshot has replaced {shown(snapshot_offset)}")
+            if response.status == 410:  # another stream has the name now
+                raise await _refusal(response)
             if response.status != 200:
                 raise RequestFailed(str(await _refusal(response)))
             part = Part(response.headers.get("Content-Type", ""), await response.read())

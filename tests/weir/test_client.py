@@ -174,13 +174,14 @@ async def test_what_is_too_large_for_a_bootstrap_is_read_in_pieces(
     ]
 
 
+@pytest.mark.parametrize("status", [404, 410], ids=["by another", "with its stream"])
 async def test_a_snapshot_that_was_replaced_meanwhile_is_looked_for_again(
-    scripted: ScriptedOrigin,
+    scripted: ScriptedOrigin, status: int
 ) -> None:
     scripted.on("GET", BOOTSTRAP, Answer(413))
     heads = [Answer(200, {"Stream-Snapshot-Offset": offset}) for offset in ("5", "6")]
     scripted.on("HEAD", PATH, heads)
-    scripted.on("GET", f"{PATH}/snapshot/5", Answer(404))
+    scripted.on("GET", f"{PATH}/snapshot/5", Answer(status))
     scripted.on("GET", f"{PATH}/snapshot/6", batch(offset="6", **{"Stream-Up-To-Date": "true"}))
     events = await read(scripted)
     assert [event for event in events if not isinstance(event, Batch)] == [
