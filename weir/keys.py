@@ -7,13 +7,16 @@ an issuer names its key set, and gets no development key.
 """
 
 import argparse
+import re
 import secrets
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.devkeys import JWKS_FILE, KEY_FILE, ensure_dev_key, replace_file, write_private
 from weir.access import ORIGIN_KEY_FILE
 from weir.certificates import ensure_dev_certificate
+from wire.settings import SettingsError
 
 SECRETS_FILE = "secrets.toml"
 SECRET_BYTES = 32
@@ -45,12 +48,37 @@ def ensure_secrets(folder: Path) -> Path:
     what it lacks."""
     path = folder / SECRETS_FILE
     text = path.read_text() if path.exists() else _section("cache", "redis_key", "cursor_key")
-    if ACCESS_KEY not in text:
-        key = _secret()
-        write_private(folder / ORIGIN_KEY_FILE, key)
-        text += "".join(f'[{name}]\n{ACCESS_KEY} = "{key}"\n' for name in ("server", "upstream"))
+    keys = _access_keys(path, text)
+    key = next(filter(None, keys.values()), "") or _secret()
+    lacking = [name for name, held in keys.items() if held is None]
+    for name in lacking:
+        text = _with_setting(text, name, f'{ACCESS_KEY} = "{key}"')
+    if lacking:
         replace_file(path, text.encode(), mode=0o600)
+    if lacking or not (folder / ORIGIN_KEY_FILE).exists():
+        write_private(folder / ORIGIN_KEY_FILE, key)
     return path
+
+
+def _access_keys(path: Path, text: str) -> dict[str, str | None]:
+    """By section; None where it has none."""
+    try:
+        held = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(str(path), f"is no TOML ({error})") from error
+    return {name: held.get(name, {}).get(ACCESS_KEY) for name in ("server", "upstream")}
+
+
+def _with_setting(text: str, section: str, line: str) -> str:
+    """In the section, which may be there with other settings."""
+    header = re.search(rf"^[ \t]*\[[ \t]*{section}[ \t]*\][^\n]*(?:\n|\Z)", text, re.MULTILINE)
+    if header is None:
+        return f"{_ended(text)}[{section}]\n{line}\n"
+    return f"{_ended(text[: header.end()])}{line}\n{text[header.end() :]}"
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") or not text else f"{text}\n"
 
 
 def _section(name: str, *keys: str) -> str:

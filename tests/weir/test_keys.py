@@ -1,6 +1,8 @@
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from gateway.config import load_config
 from origin.config import load_config as load_origin_config
 from tests.weir.conftest import Weir
@@ -64,3 +66,36 @@ def test_secrets_of_an_older_version_stay_and_get_what_they_lack(
     assert weir("keys", str(tmp_path)).code == 0
     found = tomllib.loads((tmp_path / "secrets.toml").read_text())
     assert found["cache"] == old and found["server"] == found["upstream"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[cache]\nredis_key = "of-a-year-ago-and-long"',  # no end of line
+        "[upstream]\nconnections = 300\n",
+        '[server] # of the origin\nport = 4437\n\n[http]\npublic_url = "https://a.example"\n',
+        "# access_key comes later\n",
+        '[upstream]\naccess_key = "chosen-by-somebody"\n',
+        '[server]\naccess_key = "chosen-by-somebody"\n[upstream]\nconnections = 300',
+    ],
+)
+def test_what_else_somebody_wrote_there_stays_as_it_was(
+    weir: Weir, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "secrets.toml"
+    file.write_text(text)
+    assert weir("keys", str(tmp_path)).code == 0
+    found, before = tomllib.loads(file.read_text()), tomllib.loads(text)
+    key = found["server"]["access_key"]
+    assert key == found["upstream"]["access_key"]
+    assert (tmp_path / "origin-key").read_text() == f"{key}\n"
+    for section, settings in before.items():
+        assert found[section] | settings == found[section]
+
+
+def test_a_lost_file_of_the_origins_key_is_written_again(weir: Weir, tmp_path: Path) -> None:
+    weir("keys", str(tmp_path))
+    before = read_all(tmp_path)
+    (tmp_path / "origin-key").unlink()
+    weir("keys", str(tmp_path))
+    assert read_all(tmp_path) == before
