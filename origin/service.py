@@ -262,7 +262,7 @@ class Service:
             if request.first is not None:
                 self._forget_idle(stream.state, request.first, now_ms)
             judgement = judge_create(stream.state, request)
-            if judgement is Judgement.SAME:
+            if judgement in (Judgement.SAME, Judgement.DUPLICATE):
                 self._check_fork_offset(stream.state, request)
             reply = replies.created_before(judgement, stream.state, request)
         if stream.inflight:

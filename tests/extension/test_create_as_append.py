@@ -129,6 +129,16 @@ def test_a_fork_counts_its_own_producers(api: Api, path: str) -> None:
     assert api.read(f"{path}2").body == b"first!"
 
 
+def test_a_fork_at_an_offset_of_another_stream_is_no_duplicate(api: Api, path: str) -> None:
+    here = put(api, path, {}).next_offset
+    foreign = put(api, f"{path}3", {}).next_offset
+    fork = {"Stream-Forked-From": path} | by("p")
+    assert put(api, f"{path}2", fork | {"Stream-Fork-Offset": here}, b"!").status == 201
+    assert put(api, f"{path}2", fork | {"Stream-Fork-Offset": here}, b"!").status == 200
+    refused = put(api, f"{path}2", fork | {"Stream-Fork-Offset": foreign}, b"!")
+    assert problem(refused) == (410, "foreign-offset")
+
+
 @KEPT_FOR_GOOD
 def test_it_is_remembered_over_a_restart(
     start_origin: StartOrigin, connect: Connect, mode: str
