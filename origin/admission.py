@@ -3,7 +3,8 @@ open a connection, least of all every web page in a browser of this machine.
 
   key     whoever sends the secret `server.access_key` is a gateway of ours; empty = nobody is asked
   host    on loopback only by names of loopback: a name that an attacker pointed here is another
-  origin  a page must be of `http.cors_origins`; by default none is: pages talk to the gateway
+  origin  a page must be of `http.cors_origins`; by default none is: pages talk to the gateway. What
+          it takes for a script or a picture names no origin, but says that it is no-cors
 
 The pages for health and metrics need no key: they tell nothing of streams.
 """
@@ -27,7 +28,7 @@ class Admission:
 
     def admits(self, headers: Mapping[str, str]) -> bool:
         """Whether `check` has nothing against them, and any page would get the same answer."""
-        if self._origins is not None and "origin" in headers:
+        if self._origins is not None and ("origin" in headers or _is_embedded(headers)):
             return False
         return self._has_key(headers) and self._knows_host(headers)
 
@@ -43,8 +44,10 @@ class Admission:
             raise _no_key()
 
     def _knows_page(self, headers: Mapping[str, str]) -> bool:
+        if self._origins is None:
+            return True
         origin = headers.get("origin")
-        return origin is None or self._origins is None or origin in self._origins
+        return not _is_embedded(headers) if origin is None else origin in self._origins
 
     def _has_key(self, headers: Mapping[str, str]) -> bool:
         return not self._key or is_secret(headers.get("weir-access-key", ""), self._key)
@@ -55,6 +58,11 @@ class Admission:
             return True
         host = headers.get("host")
         return host is None or host_name(host) in self._hosts
+
+
+def _is_embedded(headers: Mapping[str, str]) -> bool:
+    """By a page, which a browser does not name then."""
+    return headers.get("sec-fetch-mode") == "no-cors"
 
 
 def _hosts(server: ServerConfig) -> frozenset[str] | None:

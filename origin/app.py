@@ -63,7 +63,7 @@ class Origin:
         await service.start()
         self._live = Live(service, chunks, config.server, limits)
         metrics = Metrics()
-        stamp = Stamp(config.cors_origins)
+        stamp = Stamp(config.cors_origins, is_shown=config.cors_origins != ())
         admission = Admission(config.server, config.cors_origins)
         snapshots = Snapshots(service, storage, chunks, limits, _new_id)
         extension = Extension(config, service, snapshots, metrics)

@@ -43,7 +43,10 @@ HEADERS = {
     "Content-Type": (BOTH, "of the stream, set by PUT; an append must bring the same"),
     "Cookie": (REQUEST, "a token, where `auth.cookie` names one"),
     "Cross-Origin-Opener-Policy": (ANSWER, "of the console"),
-    "Cross-Origin-Resource-Policy": (ANSWER, "`cross-origin`"),
+    "Cross-Origin-Resource-Policy": (
+        ANSWER,
+        "`cross-origin`; `same-origin` of an origin to which no page may come",
+    ),
     "ETag": (
         ANSWER,
         "of a stream (HEAD, writes) `incarnation:tail`; of a read `incarnation:start:end` at the "
@@ -69,6 +72,10 @@ HEADERS = {
     "Producer-Seq": (BOTH, "number of the append, from 0 in each epoch"),
     "Referrer-Policy": (ANSWER, "of the console"),
     "Retry-After": (ANSWER, "seconds to wait, with 429 and 503"),
+    "Sec-Fetch-Mode": (
+        REQUEST,
+        "of a browser; the origin refuses `no-cors` as it does pages not in `http.cors_origins`",
+    ),
     "Sec-Fetch-Site": (REQUEST, "of a browser: the console signs for its own page only"),
     "Server": (ANSWER, "`weir`"),
     "Stream-Closed": (BOTH, "`true` closes with PUT or POST; in an answer: nothing will follow"),

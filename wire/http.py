@@ -15,7 +15,6 @@ METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 _SECURITY: Headers = (
     ("Server", "weir"),
     ("X-Content-Type-Options", "nosniff"),
-    ("Cross-Origin-Resource-Policy", "cross-origin"),
 )
 _ANY_ORIGIN: Headers = (
     ("Access-Control-Allow-Origin", "*"),
@@ -26,22 +25,25 @@ _ANY_ORIGIN: Headers = (
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """Headers added to every response, by the Origin a browser sent; `origins` are those of pages
-    that may read it."""
+    that may read it. Where a token is asked for, every page may show what it got."""
 
     origins: tuple[str, ...]
+    is_shown: bool = True
 
     @property
     def any_origin(self) -> bool:
         return "*" in self.origins
 
     def headers(self, origin: str | None) -> Headers:
+        policy = "cross-origin" if self.is_shown else "same-origin"
+        always = (*_SECURITY, ("Cross-Origin-Resource-Policy", policy))
         if self.any_origin:
-            return (*_SECURITY, *_ANY_ORIGIN)
+            return (*always, *_ANY_ORIGIN)
         expose = ("Access-Control-Expose-Headers", ", ".join(CORS_EXPOSED_HEADERS))
         vary = ("Vary", "Origin")
         if origin is None or origin not in self.origins:
-            return (*_SECURITY, vary)
-        return (*_SECURITY, vary, ("Access-Control-Allow-Origin", origin), expose)
+            return (*always, vary)
+        return (*always, vary, ("Access-Control-Allow-Origin", origin), expose)
 
 
 def base_url(http: HttpConfig, host: str, scheme: str) -> str:

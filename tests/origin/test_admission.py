@@ -72,6 +72,20 @@ def test_no_page_of_another_origin_reads_or_changes_anything(plain: LocalOrigin,
     check_untouched(plain)
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_no_page_takes_a_stream_for_its_script_or_picture(plain: LocalOrigin, site: str) -> None:
+    """For such a GET a browser names no origin. Old ones do not say either that it is one, so the
+    answer tells them not to show it."""
+    answers = all_answers(plain, {"Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Site": site})
+    assert {answer.status for answer in answers[:-2]} == {403}
+    check_untouched(plain)
+    with plain.connect() as connection:
+        for mode in ("navigate", "cors"):  # somebody's own look; fetch in Node
+            for _ in range(3):
+                seen = ask(connection, "GET", {"Sec-Fetch-Mode": mode})
+                assert (seen.status, seen["Cross-Origin-Resource-Policy"]) == (200, "same-origin")
+
+
 def test_a_name_that_was_pointed_at_this_machine_is_refused(plain: LocalOrigin) -> None:
     """DNS rebinding: to the browser the page and the server are then of one origin."""
     answers = all_answers(plain, REBOUND)
@@ -126,6 +140,8 @@ def test_pages_may_talk_to_it_by_configuration(
             assert asked.status == 204
             other = connection.request("GET", PREFIX + "s", PAGE)
             assert other.status == (200 if origins == ("*",) else 403)
+            embedded = connection.request("GET", PREFIX + "s", {"Sec-Fetch-Mode": "no-cors"})
+            assert embedded.status == (200 if origins == ("*",) else 403)
 
 
 # -- the key -------------------------------------------------------------------------------------
