@@ -268,7 +268,8 @@ class Hub:
             self._leave_place("deleted")
         elif response.status in (404, 410):
             self.end_all(_as_reply(response), "not-found", "deleted")
-            self._hubs.gone(self.stream)
+            if self.key == self.stream:  # else it may be hidden from one token alone
+                self._hubs.gone(self.stream)
         else:
             self._refuse_waiting(_as_reply(response), "upstream-refused", at=self.position)
             self._leave_place()

@@ -87,9 +87,9 @@ class Passes:
             response = await self._fetch(call, call.route.target)
         except UpstreamError as error:
             if error.sent:  # it may have been carried out
-                await self._settle(call.route, _WHEN_DONE.get(mode, 0), {})
+                await self._settle(call, _WHEN_DONE.get(mode, 0), {})
             raise
-        await self._settle(call.route, response.status, response.headers)
+        await self._settle(call, response.status, response.headers)
         if mode != "delete":
             await self._learn_incarnation(call.route, response.headers, departure)
         forks = "stream-forked-from" in call.head.headers  # and may inherit an expiry
@@ -97,9 +97,9 @@ class Passes:
             self._streams.learn_expiry(stream, call.head.headers)
         self._answers.send_reply(call, self._reply(call, response), error=_error_of(response))
 
-    async def _settle(self, route: Route, status: int, told: Mapping[str, str]) -> None:
+    async def _settle(self, call: Call, status: int, told: Mapping[str, str]) -> None:
         """What a write with this outcome makes obsolete."""
-        done, missing = status < 300, status in (404, 410)
+        route, done, missing = call.route, status < 300, _is_missing(call, status)
         match route.mode:
             case "bucket":  # is empty when it comes and when it goes
                 pass
@@ -182,18 +182,19 @@ class Passes:
             if call.head.method != "GET":  # a subscription's: it is not sent twice
                 raise
             return None
-        await self._learn(call.route, response, departure)
+        await self._learn(call, response, departure)
         return self._reply(call, response), _error_of(response)
 
-    async def _learn(self, route: Route, response: UpstreamResponse, departure: int) -> None:
+    async def _learn(self, call: Call, response: UpstreamResponse, departure: int) -> None:
         """What a look tells about the stream."""
+        route = call.route
         await self._learn_incarnation(route, response.headers, departure)
         if route.mode not in _OF_STREAM:
             return
         if route.mode == "head" and response.status == 200:
             self._streams.learn_expiry(route.stream, response.headers)
         begins = self._learn_earliest(route, response.status, response.headers)
-        if not begins and response.status in (404, 410):
+        if not begins and _is_missing(call, response.status):
             await self._doubt(route.stream)
 
     async def _learn_incarnation(
@@ -341,6 +342,11 @@ def _has_origins_tag(route: Route) -> bool:
     if route.mode == "catch-up":
         return not route.cacheable
     return route.mode in ("snapshot", "bootstrap")
+
+
+def _is_missing(call: Call, status: int) -> bool:
+    """For everyone: what the origin says to a token that we forward is for that one alone."""
+    return status in (404, 410) and call.token is None
 
 
 def _error_of(response: UpstreamResponse) -> str:

@@ -3,6 +3,7 @@ what the origin refused him, and who may read is served as always."""
 
 import pytest
 
+from gateway.notices import Notice
 from tests.helpers.gateway import KEY, LocalGateway
 from tests.helpers.keys import make_token
 from tests.helpers.offsets import nameless
@@ -20,6 +21,7 @@ from tests.scenarios.watching import readers
 PATH = "/v1/stream/a"
 FRIEND, STRANGER = (make_token(KEY, sub=name) for name in ("friend", "stranger"))
 REFUSED = Answer(403, {"Content-Type": "text/plain"}, b"not you")
+HIDDEN = Answer(404, {"Content-Type": "text/plain"}, b"what stream?")
 
 
 class Guarded:
@@ -31,20 +33,32 @@ class Guarded:
             self.stream.append(data)
         self.welcome = {f"Bearer {FRIEND}"}
         self.seen: list[str] = []
+        self.refusal = REFUSED
         origin.on("*", PATH, self._answer)
         for part in ("/snapshot/5", "/bootstrap"):
             origin.on("GET", PATH + part, self._show)
 
     async def _answer(self, request: Recorded) -> Answer:
-        return await self.stream._answer(request) if self._may(request) else REFUSED
+        return await self.stream._answer(request) if self._may(request) else self.refusal
 
     def _show(self, request: Recorded) -> Answer:
         told = {"Cache-Control": "public, max-age=60, immutable", "Stream-Next-Offset": "5"}
-        return Answer(200, told, b"state") if self._may(request) else REFUSED
+        return Answer(200, told, b"state") if self._may(request) else self.refusal
 
     def _may(self, request: Recorded) -> bool:
         self.seen.append(request.headers.get("authorization", ""))
         return self.seen[-1] in self.welcome
+
+
+def purges_told(gateway: LocalGateway) -> list[Notice]:
+    """To other gateways, from now on."""
+    told: list[Notice] = []
+
+    async def publish(notice: Notice) -> None:
+        told.append(notice)
+
+    gateway.gateway._notices.publish = publish  # type: ignore[method-assign]
+    return told
 
 
 @pytest.fixture
@@ -151,3 +165,34 @@ def test_nothing_goes_to_redis(
         for _ in range(2):
             assert friend.read("a").body == b"one."
     assert redis.command("KEYS", "weir:chunk:*") == []
+
+
+@pytest.mark.parametrize(
+    ("method", "query"),
+    [
+        ("GET", "offset={tail}&live=long-poll"),
+        ("GET", "offset=-1&live=sse"),
+        ("GET", "offset=now"),
+        ("GET", ""),
+        ("HEAD", ""),
+        ("POST", ""),
+        ("DELETE", ""),
+    ],
+)
+async def test_a_stream_that_is_hidden_from_one_goes_on_for_the_others(
+    forwarding: LocalGateway, guarded: Guarded, gather: Gather, method: str, query: str
+) -> None:
+    """The origin's 404 is for the token that it was asked with."""
+    guarded.refusal = HIDDEN
+    (sse,) = await gather(forwarding, 1)
+    sse.ask("a", "offset=-1&live=sse", token=FRIEND)
+    await until(lambda: readers(forwarding) == 1)
+    purges = purges_told(forwarding)
+    forwarding.gateway._streams.get("a").incarnation = "0123456789abcdef"  # as our origin tells
+    with forwarding.client(STRANGER) as stranger:
+        found = stranger(method, "a", query=query.format(tail=guarded.stream.tail))
+        assert found.status == 404
+    end = guarded.stream.append(b"news")
+    await sse.shown(end)
+    assert sse.data == "one.two.tailnews"
+    assert purges == []
