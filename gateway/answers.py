@@ -16,6 +16,7 @@ from gateway.config import GatewayConfig
 from gateway.encodings import compressible
 from gateway.entries import Entry, Form
 from gateway.metrics import Metrics
+from gateway.outgoing import Unsent, send_large
 from gateway.rules import downstream
 from protocol.accesslog import AccessRecord, cut_line, join_line
 from protocol.etags import matches
@@ -24,6 +25,7 @@ from wire.encoding import DateLine, encode_head, encode_lines
 from wire.http import Stamp
 
 JOIN_BYTES = 64 * 1024
+LARGE_BYTES = 256 * 1024  # of a body that a slow reader may not keep in memory as he likes
 CallerLog = tuple[bytes, bytes, bytes]  # parts of a log line: gateway, who, agent
 _NO_FORM = Form("", b"", "")
 CLIENT_LEFT = 499  # in the log only: nobody was there to be answered
@@ -55,6 +57,10 @@ class Answers:
         self._stamp = Stamp(config.cors_origins)
         self._stamp_line = encode_lines(self._stamp.headers(None))
         self.any_origin = self._stamp.any_origin
+        serving, most = config.gateway, config.gateway.max_unsent_bytes
+        self.unsent = Unsent(most, config.per_subject(serving.max_unsent_bytes_per_subject, most))
+        # Gives an answer, its head and its body, that must not wait in memory.
+        self.give_aside: Callable[[Call, bytes, list[bytes]], None] = lambda call, head, body: None
 
     # -- replies -------------------------------------------------------------------------------
 
@@ -96,6 +102,21 @@ class Answers:
         else:
             call.exchange.send((head, body))
 
+    def _send_form(self, call: Call, head: bytes, form: Form) -> None:
+        """Bytes that others have as well: only who takes them slowly needs room for them."""
+        size = len(form.body)
+        if size <= LARGE_BYTES:
+            self._send(call, head, form.body)
+        elif not self._send_large(call, head, form):
+            call.on_revoked = None  # its answer has begun
+            self.give_aside(call, head, [form.body])
+            return
+        self.finish(call, 200, size)
+
+    def _send_large(self, call: Call, head: bytes, form: Form) -> bool:
+        subject = call.principal.subject
+        return send_large(call.exchange, self.unsent, subject, head, form.shared())
+
     # -- stored chunks -------------------------------------------------------------------------
 
     def send_chunk(self, call: Call, entry: Entry, form: Form) -> None:
@@ -109,8 +130,7 @@ class Answers:
             self._send(call, self._encode(call, 304, headers, None), b"")
             self.finish(call, 304, 0)
             return
-        self._send(call, self._encode(call, 200, headers, len(form.body)), form.body)
-        self.finish(call, 200, len(form.body))
+        self._send_form(call, self._encode(call, 200, headers, len(form.body)), form)
 
     def _chunk_headers(self, entry: Entry, form: Form) -> Headers:
         cache = self._cache
@@ -159,15 +179,16 @@ class Answers:
         lines = f"{self._stamp_line}Cache-Status: {cache_status}\r\n".encode()
         return head + lines + self._date()[:-2] + b"X-Request-Id: "
 
-    def send_live(self, call: Call, head: bytes, body: bytes) -> None:
+    def send_live(self, call: Call, head: bytes, entry: Entry) -> None:
         if call.done:
             return
         lines = f"{self._stamp_of(call)}Cache-Status: {call.cache_status}\r\n"
         if call.last_of_connection:
             lines += "Connection: close\r\n"
         whole = head + f"{lines}X-Request-Id: {call.request_id}\r\n".encode() + self._date()
-        self._send(call, whole, body)
-        self.finish(call, 200, len(body))
+        form = entry.form()
+        assert form is not None
+        self._send_form(call, whole, form)
 
     # -- the end of every request --------------------------------------------------------------
 

@@ -279,7 +279,9 @@ class Gateway:
         metrics.counter(
             "hub_deliveries", "Answers and events sent by hubs.", lambda: hubs.deliveries
         )
-        metrics.gauge("unsent_bytes", "Large events not taken yet.", lambda: hubs.unsent.total)
+        metrics.gauge(
+            "unsent_bytes", "Large events and chunks not taken yet.", lambda: hubs.unsent.total
+        )
         metrics.gauge("body_bytes", "Bodies on their way.", lambda: self._door.room.total)
         metrics.gauge("flights", "Fetches under way.", lambda: len(flights))
         metrics.counter(

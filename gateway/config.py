@@ -55,7 +55,7 @@ class ServingConfig:
     sse_rotation_secs: float = 60.0
     sse_heartbeat_secs: float = 15.0
     max_reader_backlog_bytes: int = 1 * MIB
-    max_unsent_bytes: int = 256 * MIB  # of large events that readers have yet to take, per worker
+    max_unsent_bytes: int = 256 * MIB  # of large events and chunks yet to be taken, per worker
     max_unsent_bytes_per_subject: int = 32 * MIB
     max_body_bytes: int = 16 * MIB
     max_snapshot_bytes: int = 64 * MIB  # of a snapshot that is published

@@ -138,6 +138,9 @@ class Door:
         self._plain_tokens_only = not auth.cookie and not auth.query_parameter
         self.ready = False
         hubs.too_large = lambda call, offset: self._spawn(call, passes.stream(call, offset))
+        answers.give_aside = lambda call, head, body: self._spawn(
+            call, passes.give(call, head, body)
+        )
 
     def _make_room(self) -> Shares:
         serving = self._serving

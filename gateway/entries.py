@@ -37,6 +37,15 @@ class Form:
     head_second: bytes = b""
     second: int = -1
     log: bytes = b""  # its part of a log line
+    _lines: "ReferenceType[Lines] | None" = None
+
+    def shared(self) -> "Lines":
+        """The body as something that is held by all who have yet to take it."""
+        lines = None if self._lines is None else self._lines()
+        if lines is None:
+            lines = Lines(self.body)
+            self._lines = ref(lines)
+        return lines
 
 
 class Kept:
@@ -50,7 +59,7 @@ class Kept:
 
 
 class Lines:
-    """The lines of an event, on their way to readers."""
+    """The lines of an event or the bytes of an answer, on their way to readers."""
 
     __slots__ = ("__weakref__", "data")
 

@@ -17,7 +17,6 @@ from gateway.config import GatewayConfig
 from gateway.entries import Entry
 from gateway.hub import INTERNAL_ERROR, Hub
 from gateway.limits import Shares, Short
-from gateway.outgoing import Unsent
 from gateway.readers import Delivery, SseReader, Waiting
 from gateway.rules.routes import is_ahead, own_offset
 from gateway.streams import Streams
@@ -70,10 +69,7 @@ class Hubs:
         self._cursor_key = config.cache.cursor_key.encode()
         most = serving.max_live_readers
         self._slots = Shares(most, config.per_subject(serving.max_live_readers_per_subject, most))
-        self.unsent = Unsent(
-            serving.max_unsent_bytes,
-            config.per_subject(serving.max_unsent_bytes_per_subject, serving.max_unsent_bytes),
-        )
+        self.unsent = answers.unsent
         self._hubs: dict[str, Hub] = {}  # by Call.hub_key
         self._by_token = config.upstream.forward_token
         self._tasks = Tasks()
@@ -325,8 +321,9 @@ class Hubs:
             hub.end()
 
     async def settle(self, seconds: float) -> None:
-        """Let those who are on their way to a hub have their answer; cut the rest."""
-        await self._tasks.wait(seconds)
+        """Let those who are on their way to a hub have their answer, and all who take something
+        large the rest of it; cut the others."""
+        await asyncio.gather(self._tasks.wait(seconds), self.unsent.taken(seconds))
         for reader in list(self._replays):
             reader.drop("drained")
         await self._tasks.cancel()

@@ -1,5 +1,5 @@
-"""What event streams have still to take: large events are kept once for all readers, and given to a
-connection in slices as its client takes them.
+"""What clients have still to take: large events and large bodies are kept once for all readers, and
+given to a connection in slices as its client takes them.
 
 A connection that is handed a whole message holds all of it for as long as the client likes. So it
 gets no more than it says it has room for, and what waits is a view of bytes that everyone shares.
@@ -27,7 +27,7 @@ class Unsent:
         self._most_of_subject = most_of_subject
         self._holders: Counter[Hashable] = Counter()  # of bytes, and of bytes by a subject
         self._of_subject: Counter[str] = Counter()
-        self._freed: asyncio.Event | None = None  # if anyone waits for room
+        self._freed: asyncio.Event | None = None  # if anyone waits for that
         self.total = 0
 
     def hold(self, subject: str, lines: Lines) -> bool:
@@ -58,8 +58,18 @@ class Unsent:
         with suppress(TimeoutError):
             async with asyncio.timeout(WAIT_SECS):
                 while not self.has_room(subject):
-                    self._freed = self._freed or asyncio.Event()
-                    await self._freed.wait()
+                    await self._next_release()
+
+    async def taken(self, seconds: float) -> None:
+        """Wait until everything is taken, or time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.total:
+                    await self._next_release()
+
+    async def _next_release(self) -> None:
+        self._freed = self._freed or asyncio.Event()
+        await self._freed.wait()
 
     def release(self, subject: str, lines: Lines) -> None:
         size = len(lines.data)
@@ -144,3 +154,18 @@ class Outgoing:
         for shared in self._held:
             self._unsent.release(self._subject, shared)
         self._held.clear()
+
+
+def send_large(exchange: Exchange, unsent: Unsent, subject: str, head: bytes, body: Lines) -> bool:
+    """A whole answer, if there is room for what its client does not take at once."""
+
+    def taken() -> None:
+        if not outgoing.size:
+            exchange.finish()
+
+    outgoing = Outgoing(exchange, unsent, subject, taken)
+    exchange.when_gone(outgoing.clear)
+    if not outgoing.add((head, body.data), body):
+        return False
+    taken()
+    return True

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 
-from gateway.answers import CLIENT_LEFT, Answers
+from gateway.answers import CLIENT_LEFT, LARGE_BYTES, Answers
 from gateway.calls import PASS_STATUS, WRITE_STATUS, Call
 from gateway.cdn import PurgeHook, cdn_headers, is_public
 from gateway.chunks import OTHERS, Chunks
@@ -42,7 +42,6 @@ from protocol.replies import Headers, Reply
 from wire.encoding import LAST_CHUNK, frame_chunk
 from wire.http import base_url
 
-LARGE_BYTES = 256 * 1024  # of a body that is not left in memory for a slow reader
 LOOK_BYTES = 2 * 1024 * 1024  # a chunk and more; what is larger does not even pass through memory
 _WHEN_DONE = {"create": 201, "delete": 204, "publish": 204, "withdraw": 204}
 _OF_STREAM = ("head", "now", "catch-up")  # looks whose 404 is the stream's
@@ -162,13 +161,21 @@ class Passes:
         if call.head.method != "GET" or len(reply.body) <= LARGE_BYTES:
             self._answers.send_reply(call, reply, error=error)
             return
+        head, body, status = self._answers.begin(call, reply), [reply.body], reply.status
+        del reply
+        await self.give(call, head, body, status, error=error)
+
+    async def give(
+        self, call: Call, head: bytes, body: list[bytes], status: int = 200, *, error: str = ""
+    ) -> None:
+        """A body that is whole, but does not stay in memory until a slow reader has it: so it is
+        taken out of its list."""
         with self._spools.open(call.principal.subject) as spool:
-            spool.reserve(len(reply.body))
-            outlet, status = Outlet(call.exchange, spool, bytes), reply.status
-            call.exchange.write(self._answers.begin(call, reply))
+            spool.reserve(len(body[0]))
+            outlet = Outlet(call.exchange, spool, bytes)
+            call.exchange.write(head)
             with self._honest_end(call, status, outlet):
-                await outlet.take(reply.body)
-                del reply  # nobody else has these bytes: they do not stay in memory
+                await outlet.take(body.pop())
                 await outlet.empty()
         self._end(call, status, outlet, error=error)
 

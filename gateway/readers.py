@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.answers import CLIENT_LEFT, JOIN_BYTES, Answers
+from gateway.answers import CLIENT_LEFT, JOIN_BYTES, LARGE_BYTES, Answers
 from gateway.calls import HUB_STATUS, WINDOW_STATUS, Call
 from gateway.config import ServingConfig
 from gateway.entries import Entry
@@ -183,7 +183,8 @@ class Waiting:
         call, entry = self.call, delivery.entry
         if call.done or self._is_too_much(entry):
             return
-        if delivery.now >= call.principal.expires_at or not self._answers.is_usual(call):
+        is_usual = len(entry.body) <= LARGE_BYTES and self._answers.is_usual(call)
+        if delivery.now >= call.principal.expires_at or not is_usual:
             self._deliver_alone(delivery)
             return
         asked = call.read.cursor
@@ -208,7 +209,7 @@ class Waiting:
             up_to_date=entry.up_to_date,
             may_keep=not entry.no_store,
         )
-        self._answers.send_live(self.call, head, entry.body)
+        self._answers.send_live(self.call, head, entry)
 
     def replay(self, entry: Entry, *, up_to_date: bool) -> None:
         """Data that the hub had before we came; whether it is all there is, it did not know."""
@@ -229,7 +230,7 @@ class Waiting:
             return
         cursor = self.cursor(entry.incarnation)
         head = self._answers.live_head(entry, cursor, up_to_date=up_to_date, may_keep=False)
-        self._answers.send_live(self.call, head, entry.body)
+        self._answers.send_live(self.call, head, entry)
 
     def nothing_new(self, tail: str, *, closed: bool, incarnation: str = "") -> None:
         self.from_hub(HUB_STATUS)

@@ -1,5 +1,7 @@
-"""Large events on their way to readers: in slices, from bytes that all share, within bounds."""
+"""Large events and bodies on their way to readers: in slices, from bytes that all share, within
+bounds."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Callable
@@ -59,6 +61,14 @@ async def take_all(exchange: KeptExchange) -> int:
         await quiet()
         turns += 1
     return turns
+
+
+async def take_to_the_end(exchange: KeptExchange) -> None:
+    def has_ended() -> bool:
+        exchange.take()
+        return exchange.finished > 0
+
+    await soon(has_ended)
 
 
 def events(exchange: KeptExchange) -> list[Event]:
@@ -201,6 +211,73 @@ async def test_an_end_comes_after_the_event_that_is_being_taken(make: MakeParts)
     assert exchange.data.endswith(b"0\r\n\r\n")
     assert [event.kind for event in events(exchange)] == ["data", "control"]
     assert parts.log.records[-1].ended == "deleted"
+
+
+async def test_who_takes_a_large_event_gets_all_of_it_when_the_gateway_stops(
+    make: MakeParts,
+) -> None:
+    parts, exchange = make(), narrow()
+    await follow(parts, b"x" * LARGE, exchange)
+    parts.hubs.end_stream("a")
+    parts.hubs.drain()
+    stopping = asyncio.create_task(parts.hubs.settle(30.0))
+    await quiet()
+    assert not stopping.done()
+    await take_all(exchange)
+    await stopping
+    assert exchange.data.endswith(b"0\r\n\r\n")
+
+
+# -- whole answers -------------------------------------------------------------------------------
+
+READS = ("a?offset=-1", "a?offset=-1&live=long-poll")
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_a_large_answer_comes_in_slices_and_is_counted_until_it_is_taken(
+    make: MakeParts, read: str
+) -> None:
+    parts, body = make(), b"x" * LARGE
+    await parts.fill("a", chunk(0, LARGE), body)
+    exchanges = [narrow() for _ in range(3)]
+    for exchange in exchanges:
+        parts.ask(read, exchange=exchange)
+        assert len(exchange.data) < 2 * SLICE_BYTES, "no more than it has room for"
+        assert parts.hubs.unsent.total == LARGE, "once for all"
+    exchanges[0].leave()
+    exchanges[1].leave()
+    assert await take_all(exchanges[2]) > 5
+    assert exchanges[2].finished == 1 and exchanges[2].response.body == body
+    assert parts.hubs.unsent.total == 0
+
+
+async def test_a_large_batch_is_counted_until_who_waited_for_it_has_taken_it(
+    make: MakeParts,
+) -> None:
+    parts, exchange, body = make(), narrow(), b"x" * LARGE
+    parts.ask("a?offset=-1&live=long-poll", exchange=exchange)
+    (await parts.upstream.next()).answer(200, chunk(0, LARGE, tail=True), body)
+    await soon(lambda: exchange.unread > 0)
+    assert len(exchange.data) < 2 * SLICE_BYTES and parts.hubs.unsent.total == LARGE
+    await take_all(exchange)
+    assert exchange.response.body == body and parts.hubs.unsent.total == 0
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_an_answer_for_which_memory_has_no_room_waits_on_disk(
+    make: MakeParts, read: str
+) -> None:
+    parts = make(gateway={"max_unsent_bytes": LARGE, "max_unsent_bytes_per_subject": LARGE})
+    bodies = {name: name.encode() * LARGE for name in "ab"}
+    for name, body in bodies.items():
+        await parts.fill(name, chunk(0, LARGE), body)
+    one, other = narrow(), narrow()
+    parts.ask("b", exchange=one)
+    parts.ask(read, exchange=other)
+    await take_to_the_end(other)
+    assert other.response.body == bodies["a"]
+    assert parts.hubs.unsent.total == LARGE, "of the first"
+    one.leave()
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 4), st.booleans())))

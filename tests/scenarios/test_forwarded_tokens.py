@@ -54,8 +54,9 @@ def purges_told(gateway: LocalGateway) -> list[Notice]:
     """To other gateways, from now on."""
     told: list[Notice] = []
 
-    async def publish(notice: Notice) -> None:
+    async def publish(notice: Notice) -> bool:
         told.append(notice)
+        return True
 
     gateway.gateway._notices.publish = publish  # type: ignore[method-assign]
     return told

@@ -99,6 +99,30 @@ def test_slow_readers_hold_neither_connections_nor_memory(
         assert reader.body_bytes() >= LARGE_BYTES  # who does read on gets all of it
 
 
+@pytest.mark.parametrize("live", ["", "&live=long-poll"], ids=["catch-up", "long-poll"])
+def test_slow_readers_of_many_kept_answers_hold_no_memory(
+    tmp_path: Path, origin_url: str, live: str
+) -> None:
+    """What a cache has given up stays as long as anyone has yet to take it."""
+    kept = {
+        "DS_CACHE__MAX_OBJECT_BYTES": str(2 * MIB),
+        "DS_CACHE__MAX_BYTES": str(4 * MIB),
+        "DS_GATEWAY__MAX_UNSENT_BYTES_PER_SUBJECT": str(4 * MIB),
+    }
+    names = [f"kept-{number}-{len(live)}" for number in range(60)]
+    with Client(int(origin_url.rpartition(":")[2])) as client:
+        for name in names:
+            client.create(name, body=b"x" * 2 * MIB)
+    with gateway(tmp_path, origin_url, **kept) as server, ExitStack() as crowd:
+        with watch_memory(server.process.pid) as memory:
+            for name in names:
+                target = f"{PREFIX}{name}?offset=-1{live}"
+                reader = crowd.enter_context(ask_slowly(server.port, target))
+                assert reader.begin() == 200
+        assert grown_bytes(memory) < MAX_GROWTH_BYTES
+        assert reader.body_bytes() == 2 * MIB  # who does read on gets all of it
+
+
 def test_who_leaves_large_answers_unread_gets_no_more_of_them(
     tmp_path: Path, origin_url: str
 ) -> None:
