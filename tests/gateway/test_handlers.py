@@ -59,7 +59,7 @@ def gateway(
     origin = start_origin(storage={"chunk_bytes": 2048}, server={"long_poll_timeout_secs": 0.02})
     config = make_gateway_config(
         f"http://127.0.0.1:{origin.port}",
-        gateway={"access_log": str(tmp_path / "log"), "long_poll_timeout_secs": 0.02},
+        gateway={"access_log": str(tmp_path / "log")},
         cache={"fresh_secs": 600},
         **sections,
     )

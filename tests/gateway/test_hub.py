@@ -11,6 +11,7 @@ from gateway.upstream import TooLarge, UpstreamError
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     OTHER_INCARNATION,
+    Asked,
     Asking,
     KeptExchange,
     Parts,
@@ -368,17 +369,24 @@ async def test_a_large_batch_does_not_make_a_reader_slow(make: MakeParts) -> Non
     assert parts.log.records[-1].ended == "slow"
 
 
-async def test_a_long_poll_that_timed_out_in_search_of_its_data_leaves_its_connection_alone(
-    make: MakeParts,
-) -> None:
-    parts = make(gateway={"long_poll_timeout_secs": 0.02})
+async def searching(parts: Parts) -> tuple[Asking, Asked]:
+    """A long-poll whose time is up while the origin is asked for what there is at its place."""
     poll(parts, 5)
     tail = await parts.upstream.next()
     one = poll(parts, 7)
     (await parts.upstream.next()).answer(200, chunk(7, 7, tail=True), b"")
     await quiet()
+    (waiting,) = (w for w in the_hub(parts).waiting if w.call is one.call)
     tail.answer(200, chunk(5, 9, tail=True), b"news")
     search = await parts.upstream.next()
+    waiting._time_is_up()
+    return one, search
+
+
+async def test_a_long_poll_that_timed_out_in_search_of_its_data_leaves_its_connection_alone(
+    parts: Parts,
+) -> None:
+    one, search = await searching(parts)
     assert (await one.exchange.answered()).status == 204
     search.fail(TooLarge())
     await quiet()
@@ -386,15 +394,8 @@ async def test_a_long_poll_that_timed_out_in_search_of_its_data_leaves_its_conne
     assert parts.hubs.reader_count == 0
 
 
-async def test_a_search_that_ends_after_its_time_parks_nobody(make: MakeParts) -> None:
-    parts = make(gateway={"long_poll_timeout_secs": 0.02})
-    poll(parts, 5)
-    tail = await parts.upstream.next()
-    one = poll(parts, 7)
-    (await parts.upstream.next()).answer(200, chunk(7, 7, tail=True), b"")
-    await quiet()
-    tail.answer(200, chunk(5, 9, tail=True), b"news")
-    search = await parts.upstream.next()
+async def test_a_search_that_ends_after_its_time_parks_nobody(parts: Parts) -> None:
+    one, search = await searching(parts)
     await one.exchange.answered()
     search.answer(200, chunk(7, 7, tail=True), b"")
     await quiet()
