@@ -282,7 +282,7 @@ class Gateway:
         metrics.gauge(
             "unsent_bytes", "Large events and chunks not taken yet.", lambda: hubs.unsent.total
         )
-        metrics.gauge("body_bytes", "Bodies on their way.", lambda: self._door.room.total)
+        metrics.gauge("body_bytes", "Bodies on their way.", lambda: self._door.body_bytes)
         metrics.gauge("flights", "Fetches under way.", lambda: len(flights))
         metrics.counter(
             "collapsed_readers", "Reads that shared a fetch.", lambda: flights.collapsed

@@ -46,6 +46,8 @@ log = logging.getLogger("weir.gateway")
 
 INLINE_COMPRESS_BYTES = 16 * 1024
 OPEN_BODY_BYTES = 64 * 1024  # where anybody may send one, or none is of any use
+STRANGERS_PART = 16  # of the room for bodies, they have as much again
+STRANGER = "\0"  # no subject begins like this
 
 _TEXT: tuple[str, str] = ("Content-Type", "text/plain; charset=utf-8")
 
@@ -132,6 +134,7 @@ class Door:
         self._rates = RateLimits(rate, self._serving.request_burst)
         self._has_rates = rate > 0
         self.room = self._make_room()
+        self._strangers_room = self._make_strangers_room()
         self._tasks = Tasks()
         self._compressing: dict[tuple[int, str], asyncio.Task[None]] = {}
         auth = config.auth
@@ -146,6 +149,15 @@ class Door:
         serving = self._serving
         most, of_subject = serving.max_bodies_bytes, serving.max_bodies_bytes_per_subject
         return Shares(most, self._config.per_subject(of_subject, most))
+
+    def _make_strangers_room(self) -> Shares:
+        """For bodies that need no token, apart: addresses cost nothing."""
+        most = max(OPEN_BODY_BYTES, self._serving.max_bodies_bytes // STRANGERS_PART)
+        return Shares(most, max(OPEN_BODY_BYTES, most // 4))
+
+    @property
+    def body_bytes(self) -> int:
+        return self.room.total + self._strangers_room.total
 
     # -- the fast path (see wire.front) --------------------------------------------------------
 
@@ -281,7 +293,8 @@ class Door:
     def _admit(self, head: Head, subject: str, size: int) -> None:
         """Count one more request of a subject, and the body that belongs to it. A body without a
         length grows as it comes. Raises ProtocolError."""
-        admission = Admission(self.room, subject, size)
+        room = self._strangers_room if subject.startswith(STRANGER) else self.room
+        admission = Admission(room, subject, size)
         try:
             self._take_rate(subject)
         except ProtocolError:
@@ -296,7 +309,7 @@ class Door:
         return principal.subject
 
     def _stranger(self, headers: dict[str, str], peer: str) -> str:
-        return "\0" + self._client(headers, peer)  # no subject looks like this
+        return STRANGER + self._client(headers, peer)
 
     def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
         self.begin(self.call(head, body, exchange))

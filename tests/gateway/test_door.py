@@ -1,17 +1,19 @@
 """The one order of checks, without sockets: what is let in, what is remembered, what is logged."""
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from gateway.door import Caller, Place
+from gateway.door import OPEN_BODY_BYTES, Caller, Place
+from gateway.tokens import Tokens
 from gateway.upstream import TooLarge, UpstreamError
 from tests.helpers.parts import KeptExchange, Parts, chunk, make_parts, quiet, soon
 from wire.heads import Fields, Head, Target
 
 MakeParts = Callable[..., Parts]
 HOST = {"host": "weir.test"}
+KIB = 1024
 
 
 @pytest.fixture
@@ -128,6 +130,28 @@ async def test_a_subscription_whose_answer_is_too_large_is_not_sent_twice(parts:
     (await parts.upstream.next()).fail(TooLarge())
     assert (await asking.exchange.answered()).status == 502
     assert len(parts.upstream.asked) == 1
+
+
+async def test_strangers_use_up_no_room_that_others_need(make: MakeParts) -> None:
+    """However many addresses they have."""
+    sizes = dict.fromkeys(("max_body_bytes", "max_snapshot_bytes"), 256 * KIB)
+    room = {"max_bodies_bytes": 1024 * KIB, "max_bodies_bytes_per_subject": 1024 * KIB}
+    parts = make(gateway={**sizes, **room})
+    parts.door._tokens = cast(Tokens, object())  # nobody is asked about these
+    strangers = []
+    for number in range(16):
+        exchange = KeptExchange()
+        exchange.peer = f"192.0.2.{number}"
+        body = b"x" * OPEN_BODY_BYTES
+        strangers.append(parts.ask("__ds/subscriptions/x/ack", "POST", {}, body, exchange))
+    assert parts.door.room.take("somebody", 1024 * KIB) is None
+    (await parts.upstream.next()).answer(204)
+    assert (await strangers[0].exchange.answered()).status == 204
+    assert {stranger.response.status for stranger in strangers[1:]} == {503}
+    await soon(lambda: parts.door.body_bytes == 1024 * KIB)  # all but our own
+    again = parts.ask("__ds/subscriptions/x/ack", "POST", {}, body)
+    (await parts.upstream.next()).answer(204)
+    assert (await again.exchange.answered()).status == 204, "it is given back"
 
 
 async def test_public_keys_are_asked_for_without_the_readers_token(parts: Parts) -> None:
