@@ -35,16 +35,17 @@ class Offset(NamedTuple):
 
 
 def format_offset(stream_id: int, position: int) -> str:
-    return f"{_name_of(stream_id)}_{position:016}"
+    return _name_of(stream_id) + str(position).zfill(16)
 
 
 @lru_cache(maxsize=16384)
 def _name_of(stream_id: int) -> str:
+    """With the underscore that follows it."""
     letters = ""
     for _ in range(15):
         stream_id, digit = divmod(stream_id, len(_LETTERS))
         letters = _LETTERS[digit] + letters
-    return letters + "_"
+    return letters + "__"
 
 
 @lru_cache(maxsize=16384)
@@ -101,7 +102,7 @@ def moved_to(token: str, position: int) -> str:
 def are_ordered(token: str, other: str) -> bool:
     """Whether the order of two tokens as strings says where they stand in one stream: not if only
     one of them names it, nor with an ancestor's offset in a fork."""
-    if START in (token, other):
+    if token[:17] == other[:17] or START in (token, other):
         return True
     return incarnation_of_offset(token) == incarnation_of_offset(other)
 

@@ -12,14 +12,16 @@ from gateway.rules.routes import (
     Read,
     Route,
     _recall_route,
+    is_ahead,
     is_replaced,
     long_poll_target,
+    own_offset,
     parse_read,
     parse_route,
     part_target,
 )
 from protocol.errors import ProtocolError
-from protocol.offsets import NOW, START
+from protocol.offsets import NOW, START, format_offset
 from protocol.paths import Kind, Place, parse_path
 from tests.helpers.offsets import nameless
 from tests.helpers.scripted_origin import Recorded
@@ -449,6 +451,38 @@ def test_a_service_query_that_is_no_query_is_refused(query: str) -> None:
 def test_only_the_reserved_segment_is_reserved(name: str) -> None:
     found = route(path=f"/v1/stream/{name}")
     assert found is not None and (found.mode, found.stream) == ("catch-up", name)
+
+
+# -- offsets that do not name one stream ---------------------------------------------------------
+
+FIRST, LAST = format_offset(0, 5), format_offset(2**64 - 1, 5)  # of two streams, in their order
+
+
+@pytest.mark.parametrize("part", [FIRST, LAST, nameless(5), nameless(9)])
+@pytest.mark.parametrize("earliest", [format_offset(7, 5), format_offset(7, 1)])
+def test_what_cannot_be_compared_with_a_snapshot_is_taken_for_replaced(
+    part: str, earliest: str
+) -> None:
+    assert is_replaced(part, earliest)
+    assert not is_replaced(earliest, earliest)
+
+
+@pytest.mark.parametrize("other", [FIRST, LAST, nameless(1), nameless(9)])
+def test_nobody_is_ahead_of_an_offset_of_another_stream(other: str) -> None:
+    own = format_offset(7, 5)
+    assert not is_ahead(own, other) and not is_ahead(other, own)
+    assert is_ahead(own, format_offset(7, 4)) and is_ahead(own, START)
+
+
+@pytest.mark.parametrize("asked", [START, FIRST, LAST, nameless(5)])
+def test_a_place_is_called_as_the_origin_calls_it(asked: str) -> None:
+    own = format_offset(7, 5)
+    assert own_offset(asked, own) == own
+
+
+@pytest.mark.parametrize("asked", ["9", nameless(9)])
+def test_a_place_beyond_the_tail_keeps_its_name(asked: str) -> None:
+    assert own_offset(asked, asked.replace("9", "5")) == asked
 
 
 # -- memory --------------------------------------------------------------------------------------
