@@ -444,9 +444,6 @@ class Hubs:
     ) -> None:
         try:
             await work
-        except TooLarge as error:
-            if reader is not None:
-                self._refuse_reader(reader, replies.problem_of(error))
         except ProtocolError as error:
             self._failed(call, reader, replies.problem_of(error), error.code)
         except ConnectionError:

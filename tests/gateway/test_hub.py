@@ -460,6 +460,14 @@ async def test_a_batch_too_large_to_keep_is_streamed_to_who_waits(
     assert parts.hubs.reader_count == 0
 
 
+async def test_a_tail_that_cannot_be_kept_is_an_answer_not_a_silence(parts: Parts) -> None:
+    waiting = parts.ask("a?offset=now&live=long-poll")
+    (await parts.upstream.next()).fail(TooLarge())
+    await quiet()
+    assert waiting.exchange.finished and waiting.response.status == 502
+    assert parts.hubs._slots.total == 0
+
+
 async def test_readers_outlast_a_short_outage(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
