@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from protocol.errors import ProtocolError
 from wire.front import PROGRESS_BYTES, Limits
@@ -56,7 +56,8 @@ async def read_body(
     piece of a body that did not say how long it is, and may refuse it."""
     most = limits.max_body_bytes if max_bytes is None else max_bytes
     check_body(request, headers, limits, max_bytes=most)
-    if headers.get("expect", "").lower() == "100-continue":
+    expects = headers.get("expect", "").lower() == "100-continue"
+    if expects and request.version >= HttpVersion11:  # else it knows no answer before the answer
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         request.writer.output_size = 0  # the answer has not begun
     if request.content_length is not None:

@@ -496,6 +496,15 @@ def test_expect_100_continue_is_answered(origin: LocalOrigin, client: Client, me
         assert connection.read_response().status in (200, 204)
 
 
+def test_a_client_of_http_1_0_is_not_told_to_continue(origin: LocalOrigin, client: Client) -> None:
+    """RFC 9110, 10.1.1: it would take that for the answer."""
+    client.create("s")
+    data = encode_request("POST", PREFIX + "s", TEXT | {"Expect": "100-continue"}, b"later")
+    with origin.connect() as connection:
+        connection.send(data.replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        assert connection.read_response().status == 204
+
+
 @pytest.mark.parametrize("path", ["fast", "aiohttp"])
 def test_an_append_is_kept_although_its_client_left(start_origin: StartOrigin, path: str) -> None:
     origin = start_origin("file-durable")
