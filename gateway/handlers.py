@@ -108,6 +108,9 @@ class HandlerExchange:
     def write(self, data: bytes | memoryview) -> None:
         self._front.write(data)
 
+    def write_now(self, data: bytes | memoryview) -> int:
+        return self._front.write_now(data)
+
     def finish(self, last: bytes = b"") -> None:
         self.send((last,) if last else ())
 

@@ -127,11 +127,13 @@ class Outgoing:
         """As much as the connection has room for; the rest when it says that it has."""
         while self._parts and not self._exchange.is_full:
             part = self._parts.popleft()
-            if len(part) > SLICE_BYTES:
-                self._parts.appendleft(part[SLICE_BYTES:])
-                part = part[:SLICE_BYTES]
-            self._exchange.write(part)
-            self.size -= len(part)
+            sent = self._exchange.write_now(part)
+            if not sent:
+                sent = min(len(part), SLICE_BYTES)
+                self._exchange.write(part[:sent])
+            if sent < len(part):
+                self._parts.appendleft(part[sent:])
+            self.size -= sent
         if self._parts:
             self._exchange.when_writable(self._go_on)
         else:

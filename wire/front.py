@@ -55,6 +55,9 @@ class Exchange(Protocol):
     def write(self, data: bytes | memoryview) -> None:
         """A part of a response that goes on, its head first."""
 
+    def write_now(self, data: bytes | memoryview) -> int:
+        """As much of it as goes out at once, while nothing waits before it: so many bytes."""
+
     def finish(self, last: bytes = b"") -> None:
         """The response is complete; the connection may carry the next."""
 
@@ -366,19 +369,20 @@ class Front(RequestHandler):
     def _push(self, data: bytes) -> None:
         """Straight to the socket while nothing waits before it. The transport would gather what
         it is given until the end of the loop's turn: right for a crowd, late for one."""
+        sent = self.write_now(data)
+        if sent < len(data) and self.transport is not None:
+            self.transport.write(memoryview(data)[sent:] if sent else data)
+
+    def write_now(self, data: bytes | memoryview) -> int:
         transport = self.transport
-        if transport is None:
-            return
-        if self._file >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
-            try:
-                sent = os.write(self._file, data)
-            except OSError:  # no room, or a connection that has ended: the transport's business
-                sent = 0
-            if sent == len(data):
-                return
-            transport.write(memoryview(data)[sent:])
-        else:
-            transport.write(data)
+        if transport is None or self._file < 0:
+            return 0
+        if transport.get_write_buffer_size() or transport.is_closing():
+            return 0
+        try:
+            return os.write(self._file, data)
+        except OSError:  # no room, or a connection that has ended: the transport's business
+            return 0
 
     def write(self, data: bytes | memoryview) -> None:
         if self.transport is not None:
