@@ -27,6 +27,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+from io import BytesIO
 from typing import NamedTuple
 
 import aiohttp
@@ -59,6 +60,8 @@ from protocol.names import ACCESS_KEY
 log = logging.getLogger("weir.gateway.upstream")
 
 PROGRESS_BYTES = 1024  # a whole body brings at least this much in each idle time
+LARGE_BYTES = 2 * 1024 * 1024  # more than a chunk: such an answer takes its turn ...
+LARGE_AT_ONCE = 4  # ... so that no more of them are on their way into memory
 UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # a body has that much time before the first byte's begins
 
 UNREACHABLE = "origin-unreachable"
@@ -167,10 +170,14 @@ class Upstream:
         config = self._config
         self._ordinary = self._make_pool(config.connections)
         self._live = self._make_pool(config.live_connections)
+        self._large = self._make_slots(LARGE_AT_ONCE)
 
     def _make_pool(self, most: int) -> "_Pool":
-        slots = Slots(most, max(1, int(most * self._share)))
-        return _Pool(slots, Connections(self._place, self._config.connect_timeout_secs))
+        connections = Connections(self._place, self._config.connect_timeout_secs)
+        return _Pool(self._make_slots(most), connections)
+
+    def _make_slots(self, most: int) -> Slots:
+        return Slots(most, max(1, int(most * self._share)))
 
     async def close(self) -> None:
         self._ordinary.connections.close()
@@ -198,11 +205,14 @@ class Upstream:
         limit = self._max_bytes if max_bytes is None else max_bytes
         flight = _Flight(self, request, live, on_departure)
         pool = self._live if live else self._ordinary
-        payer = await self._take_slot(pool, payers or Payers())
+        payers = payers or Payers()
+        payer = await self._take_slot(pool, payers)
         try:
             begun = await self._begin(flight, pool.connections)
             try:
-                body = await _read_whole(request, begun, limit, self._config.idle_timeout_secs)
+                body = await self._read_whole(request, begun, limit, payers)
+            except UpstreamError:
+                raise
             except Exception as error:
                 raise self._failed(error, sent=True) from error
             finally:
@@ -246,22 +256,42 @@ class Upstream:
             raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
         if wait_s := self.breaker.wait_s(self._clock()):  # its connection would be of no use
             raise self._away(wait_s)
-        payer = pool.slots.take_now(payers)
-        if payer is not None:
-            return payer
-        try:
-            async with asyncio.timeout(self._config.first_byte_timeout_secs):
-                payer = await pool.slots.take(payers)
-        except TimeoutError:
-            raise self._busy(pool, payers) from None
+        payer = await self._take_turn(pool.slots, payers)
         if pool.connections.closed:
             pool.slots.release(payer)
             raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
         return payer
 
-    def _busy(self, pool: "_Pool", payers: Payers) -> UpstreamError:
+    async def _take_turn(self, slots: Slots, payers: Payers) -> str:
+        payer = slots.take_now(payers)
+        if payer is not None:
+            return payer
+        try:
+            async with asyncio.timeout(self._config.first_byte_timeout_secs):
+                return await slots.take(payers)
+        except TimeoutError:
+            raise self._busy(slots, payers) from None
+
+    async def _read_whole(
+        self, request: UpstreamRequest, begun: "_Begun", max_bytes: int, payers: Payers
+    ) -> bytes:
+        """Large answers come in a few at a time: each is in memory before anyone has it."""
+        if request.method == "HEAD" or begun.status in _NO_BODY:
+            return b""
+        length, idle_s = begun.length or 0, self._config.idle_timeout_secs
+        if length > max_bytes:
+            raise TooLarge
+        if length <= LARGE_BYTES:
+            return await _gather(begun.body, max_bytes, idle_s)
+        payer = await self._take_turn(self._large, payers)
+        try:
+            return await _gather(begun.body, max_bytes, idle_s)
+        finally:
+            self._large.release(payer)
+
+    def _busy(self, slots: Slots, payers: Payers) -> UpstreamError:
         status, code, text = 503, BUSY, "All connections to the origin are in use."
-        if pool.slots.are_used_up_by(payers):
+        if slots.are_used_up_by(payers):
             status, code = 429, BUSY_FOR_SUBJECT
             text = "You use as many connections to the origin as you may."
         self.failures[code] += 1
@@ -460,29 +490,21 @@ def _check_head(
     return _Begun(connection, status, headers, None if length is None else int(length), answer.body)
 
 
-async def _read_whole(
-    request: UpstreamRequest, begun: _Begun, max_bytes: int, idle_s: float
-) -> bytes:
-    if request.method == "HEAD" or begun.status in _NO_BODY:
-        return b""
-    if (begun.length or 0) > max_bytes:
-        raise TooLarge
-    content = begun.body
+async def _gather(content: aiohttp.StreamReader, max_bytes: int, idle_s: float) -> bytes:
     if content.is_eof():  # it came with the head, and needs no clock
         return _within(content.read_nowait(), max_bytes)
-    parts: list[bytes] = []
+    whole = BytesIO()  # which a join of all parts would hold twice
     size = mark = 0
     now = asyncio.get_running_loop().time
     async with asyncio.timeout(idle_s) as timeout:
         while part := await content.readany():
-            parts.append(part)
-            size += len(part)
+            size += whole.write(part)
             if size > max_bytes:
                 raise TooLarge
             if size - mark >= PROGRESS_BYTES:
                 mark = size
                 timeout.reschedule(now() + idle_s)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return whole.getvalue()
 
 
 def _within(body: bytes, max_bytes: int) -> bytes:

@@ -13,6 +13,7 @@ from gateway.breaker import State
 from gateway.slots import Payers
 from gateway.upstream import (
     BAD_ANSWER,
+    LARGE_BYTES,
     TooLarge,
     Upstream,
     UpstreamError,
@@ -503,6 +504,25 @@ async def test_one_subject_leaves_connections_to_the_others(origin: ScriptedOrig
             await stack.enter_async_context(upstream.open(GET, payers=Payers("modest")))
         error = await refusal(upstream, POST, payers=Payers("third"))
         assert (error.status, error.code) == (503, "origin-busy")
+
+
+async def test_large_answers_come_into_memory_a_few_at_a_time(origin: ScriptedOrigin) -> None:
+    gate, half = Gate(), b"x" * LARGE_BYTES
+    head = encode_head(Answer(200, TEXT | {"Content-Length": str(2 * len(half))}))
+    origin.on("GET", PATH, Answer(raw=[head, half, gate, half]))
+    origin.on("GET", "/v1/stream/large", Answer(200, TEXT, half + b"x"))
+    origin.on("GET", "/v1/stream/small", Answer(200, TEXT, half))
+    large, small = (UpstreamRequest("GET", f"/v1/stream/{name}", {}) for name in ("large", "small"))
+    async with connected(origin, auth="jwt", first_byte_timeout_secs=2.0) as upstream:
+        slow = [asyncio.create_task(upstream.fetch(GET, payers=Payers("greedy"))) for _ in "12"]
+        await gate.reached(2)
+        error = await refusal(upstream, large, payers=Payers("greedy"))
+        assert (error.status, error.code) == (429, "origin-busy-for-subject")
+        assert (await upstream.fetch(small, payers=Payers("greedy"))).status == 200
+        assert (await upstream.fetch(large, payers=Payers("modest"))).status == 200
+        gate.open()
+        assert [len(each.body) for each in await asyncio.gather(*slow)] == [2 * len(half)] * 2
+        assert (await upstream.fetch(large, payers=Payers("greedy"))).status == 200
 
 
 async def test_whoever_leaves_makes_room(origin: ScriptedOrigin) -> None:
