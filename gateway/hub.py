@@ -256,7 +256,7 @@ class Hub:
         if response.status == 200 and next_offset:
             await self._move(self._entry(response))
         elif response.status == 204:
-            self._nothing_new(next_offset or self.position, closed)
+            self._nothing_new(next_offset, closed)
             if self.is_wanted and time.monotonic() - self._asked_at < FIRST_PAUSE_SECS:
                 await asyncio.sleep(FIRST_PAUSE_SECS)  # an origin that does not wait
         elif response.status == 410 and "stream-earliest-offset" in headers:

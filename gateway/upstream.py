@@ -485,7 +485,7 @@ def _check_head(
     if not framed and request.method != "HEAD" and status not in _NO_BODY:
         raise BadAnswer("without a length, a whole body looks like half of one")
     headers = response_headers(told.items(), origin_path)
-    if request.of_stream and status == 200 and "stream-next-offset" not in headers:
+    if request.of_stream and status in (200, 204) and "stream-next-offset" not in headers:
         raise BadAnswer("it does not say where it ends")
     return _Begun(connection, status, headers, None if length is None else int(length), answer.body)
 

@@ -289,6 +289,16 @@ async def test_bad_answers_are_not_passed_on(origin: ScriptedOrigin, answer: Ans
     assert origin.count() == 1
 
 
+@pytest.mark.parametrize("status", [200, 204])
+async def test_a_read_of_a_stream_says_where_it_ends(origin: ScriptedOrigin, status: int) -> None:
+    origin.on("GET", PATH, Answer(status, TEXT))
+    read = UpstreamRequest("GET", PATH, {}, of_stream=True)
+    async with connected(origin) as upstream:
+        assert (await refusal(upstream, read)).code == BAD_ANSWER
+        origin.on("GET", PATH, Answer(status, TEXT | {"Stream-Next-Offset": "0_5"}))
+        assert (await upstream.fetch(read)).status == status
+
+
 async def test_304_answers_a_condition(origin: ScriptedOrigin) -> None:
     origin.on("GET", PATH, Answer(304, {"ETag": '"1"'}))
     async with connected(origin) as upstream:
