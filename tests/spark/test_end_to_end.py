@@ -24,6 +24,7 @@ from tests.helpers.chromium import Chromium, Page
 from tests.helpers.require import need
 from tests.spark.conftest import QUICK_JAVA
 from tests.spark.drawn import drawn_charts
+from weir.access import FILE_VARIABLE, ORIGIN_KEY_FILE
 
 SECONDS = 8.0
 LINE = re.compile(
@@ -100,7 +101,9 @@ def test_the_report_and_the_metrics_agree(tmp_path: Path) -> None:
             *("report", "--master", "local[2]", "--origin", urls["origin"]),
             *("--logs", str(tmp_path / "logs"), "--out", str(tmp_path / "out")),
         )
-        shown = weir("state", "--json", f"{urls['origin']}/v1/stream/team/0")
+        (key,) = tmp_path.rglob(ORIGIN_KEY_FILE)
+        url = f"{urls['origin']}/v1/stream/team/0"
+        shown = weir("state", "--json", url, key_file=key)
     finally:
         stop_servers(process)
     assert f"of {STREAMS + ARCHIVES} streams have news" in told.stderr
@@ -120,12 +123,13 @@ def check_permissions(out: Path) -> None:
     assert not [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o027]
 
 
-def weir(*arguments: str) -> subprocess.CompletedProcess[str]:
+def weir(*arguments: str, key_file: Path | None = None) -> subprocess.CompletedProcess[str]:
+    settings = {} if key_file is None else {FILE_VARIABLE: str(key_file)}
     ran = subprocess.run(
         [sys.executable, "-m", "weir", *arguments],
         capture_output=True,
         text=True,
-        env=os.environ | QUICK_JAVA,
+        env=os.environ | QUICK_JAVA | settings,
         umask=0o022,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
