@@ -3,10 +3,12 @@
 import argparse
 import asyncio
 import os
+import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 from protocol.state import RESET, Change, Control, Materialised, Message
 from weir.client import Begun, CaughtUp, open_stream
@@ -21,8 +23,8 @@ INTERRUPTED = 130
 
 def run_state(arguments: argparse.Namespace) -> int:
     try:
-        asyncio.run(_show(arguments))
-    except KeyboardInterrupt:  # the way to end --follow
+        asyncio.run(_until_interrupted(_show(arguments)))
+    except (KeyboardInterrupt, asyncio.CancelledError):  # the way to end --follow
         return 0 if arguments.follow else INTERRUPTED
     except BrokenPipeError:  # `weir state ... | head`: what is still in the buffer has no reader
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -36,6 +38,14 @@ def token_of(arguments: argparse.Namespace) -> str | None:
 
 def warn(text: str) -> None:
     print(f"weir: {text}", file=sys.stderr, flush=True)
+
+
+async def _until_interrupted(work: Coroutine[Any, Any, None]) -> None:
+    """By the loop's own way of hearing signals, which wakes it. Otherwise one that comes just as it
+    goes to sleep is noticed only with the next event."""
+    task = asyncio.create_task(work, name="until interrupted")
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+    await task
 
 
 async def _show(arguments: argparse.Namespace) -> None:
