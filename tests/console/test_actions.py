@@ -388,12 +388,29 @@ def test_an_empty_bucket_is_deleted_and_a_full_one_is_not(console: Driver) -> No
     console.page.click("dialog [type=submit]")
     console.says("still has streams", "dialog")
     console.page.press("Escape")
+    console.page.wait_for("!document.querySelector('dialog')")
     with console.gateway.connect() as connection:
         headers = {"Authorization": f"Bearer {console.token()}"}
         assert connection.request("DELETE", "/ds/spare/x", headers).status == 204
     console.page.click(".bucket-page header .actions button:last-child")
     console.submit()
     console.sees("main .home")
+
+
+def test_notices_are_few_and_take_no_click_from_what_they_cover(console: Driver) -> None:
+    """However many things happen at once."""
+    console.page.evaluate(
+        """import('./dom.js').then(({ notify }) => {
+            for (let number = 0; number < 9; number++) notify(`Something ${number}.`, "bad");
+        })"""
+    )
+    above = console.page.evaluate(
+        """[...document.querySelectorAll('.notice')].map((notice) => {
+            const { x, y, width, height } = notice.getBoundingClientRect();
+            return document.elementFromPoint(x + width / 2, y + height / 2).closest('.notices');
+        })"""
+    )
+    assert above == [None] * 3
 
 
 def test_every_action_shows_the_curl_that_does_the_same(console: Driver) -> None:

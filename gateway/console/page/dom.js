@@ -44,10 +44,14 @@ export const factList = (facts) =>
     Object.entries(facts).map(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]),
   );
 
+const NOTICES = 3; // in sight at once
+
 /** Words that everyone sees for a moment, and that screen readers say. */
 export const notify = (text, kind = "good") => {
   const notice = el("p", { class: `notice ${kind}` }, text);
-  byId("notices").append(notice);
+  const notices = byId("notices");
+  notices.append(notice);
+  while (notices.children.length > NOTICES) notices.firstChild.remove();
   setTimeout(() => notice.remove(), kind === "bad" ? 9000 : 4000);
 };
 
