@@ -14,7 +14,7 @@ calls      one request on its way
 What they stand on:
 
 rules      pure decisions: routes, scopes, credentials, claims, freshness, headers both ways
-tokens     JWTs to principals; jwks keeps the keys, devkeys makes some, watch asks for revocations
+tokens     JWTs to principals; jwks keeps the keys, devkeys makes some; watch ends live readers
 entries    a stored answer and its forms; store keeps them, flights fetch them, streams knows more
 readers    a waiting long-poll, an event stream; outgoing has the large events they have yet to take
 upstream   the client to the origin; breaker decides when to leave it alone, slots whose turn it is

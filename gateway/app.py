@@ -114,6 +114,7 @@ class Gateway:
         config = self._config
         public = config.cdn.public
         streams = self._streams = Streams()
+        self._tokens = self._make_tokens()
         self.store = Store(config.cache.max_bytes, config.cache.max_object_bytes)
         self.chunks = Chunks(
             config.cache,
@@ -131,7 +132,7 @@ class Gateway:
             streams,
             answers,
             lambda stream: is_public(public, stream),
-            Watch(None if self._revoked is None else self._revoked.many),
+            Watch(None if self._tokens is None else self._tokens.withdrawn),
         )
         self._notices = self._open_notices()
         self._hook = PurgeHook(config.cdn)
@@ -151,7 +152,6 @@ class Gateway:
         self.chunks.tell = self._passes.tell
         self.hubs.gone = self.chunks.lost
         self.chunks.followed_to = self.hubs.followed_to
-        self._tokens = self._make_tokens()
         self._door = Door(
             config,
             self._tokens,

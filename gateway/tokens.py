@@ -6,15 +6,17 @@ again every few seconds. The rules of what is in a token are in `rules/claims.py
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from operator import or_
+from typing import Protocol
 
 from cachetools import LRUCache
 
 from gateway.config import AuthConfig
 from gateway.jwks import BoundKey, Keys, KeysUnavailable
-from gateway.rules.access import Principal
+from gateway.rules.access import Identity, Principal
 from gateway.rules.challenges import AuthError, invalid_token, keys_unavailable
 from gateway.rules.claims import Unverified, read_claims, take_apart
 
@@ -22,10 +24,17 @@ __all__ = ["AuthError", "Revoked", "Tokens"]
 
 log = logging.getLogger("weir.gateway")
 
-# (token id, subject) -> whether either is revoked. Where nobody can tell, the last answer holds,
-# and before the first one a token is good: it is signed, its life is its issuer's choice, and a
-# Redis that the gateway can do without must not lock out every reader.
-Revoked = Callable[[str, str], Awaitable[bool]]
+
+class Revoked(Protocol):
+    """Where nobody can tell, the last answer holds, and before the first one a token is good: it is
+    signed, its life is its issuer's choice, and a Redis that the gateway can do without must not
+    lock out every reader."""
+
+    async def __call__(self, token_id: str, subject: str) -> bool:
+        """Whether either is revoked."""
+
+    async def many(self, named: Sequence[tuple[str, str]]) -> list[bool]: ...
+
 
 RECHECK_S = 5.0
 
@@ -94,6 +103,15 @@ class Tokens:
             raise invalid_token("revoked")
         return entry.principal
 
+    async def withdrawn(self, identities: Sequence[Identity]) -> list[bool]:
+        """Which tokens, once good, have lost their key or been revoked since."""
+        kept = self._keys.current.identities
+        gone = [key not in kept for _, _, key in identities]
+        if self._revoked is None:
+            return gone
+        revoked = await self._revoked.many([identity[:2] for identity in identities])
+        return list(map(or_, gone, revoked))
+
     def _recall(self, digest: bytes, now: float) -> Remembered | None:
         """A token whose signature and claims are still good."""
         entry = self._remembered.get(digest)
@@ -117,7 +135,7 @@ class Tokens:
         if not key.verify(parts.signed, parts.signature):
             raise invalid_token("bad-signature")
         self.verified += 1
-        principal = read_claims(parts.payload, key.key_id, self._auth, now)
+        principal = read_claims(parts.payload, key.identity, self._auth, now)
         good_until = principal.expires_at if self._revoked is None else -math.inf
         identity = b"" if parts.key_id is None else key.identity
         return Remembered(principal, identity, self._keys.generation, good_until)

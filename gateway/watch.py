@@ -1,8 +1,8 @@
-"""Live readers whose token is revoked while they wait.
+"""Live readers whose token is withdrawn while they wait: revoked, or its key taken away.
 
-Whoever follows a stream brings his token once, so somebody else must ask about it: once for all
-readers with the same token, a little more often than a token in use is looked up anyway, and at
-once when a token comes that was not asked about lately. A reader has no task and no timer for this.
+A live reader shows its token once, so somebody else must ask about it: once for all readers with
+the same token, a little more often than a token in use is looked up anyway, and at once when a
+token comes that was not asked about lately. A reader has no task and no timer for this.
 """
 
 import asyncio
@@ -10,22 +10,22 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from gateway.calls import Call
+from gateway.rules.access import Identity
 from gateway.tokens import RECHECK_S
 
 log = logging.getLogger("weir.gateway")
 
-PERIOD_S = RECHECK_S - 1.0  # and so a revocation takes no longer than with other reads
+PERIOD_S = RECHECK_S - 1.0  # and so a withdrawal takes no longer than with other reads
 ASKED_AT_ONCE = 250
 
-Identity = tuple[str, str]  # token id and subject
-AreRevoked = Callable[[Sequence[Identity]], Awaitable[list[bool]]]
+Withdrawn = Callable[[Sequence[Identity]], Awaitable[list[bool]]]
 
 
 class Watch:
-    """`are_revoked` is None where tokens cannot be revoked."""
+    """`withdrawn` is None where there are no tokens."""
 
-    def __init__(self, are_revoked: AreRevoked | None, period_s: float | None = None) -> None:
-        self._are_revoked = are_revoked
+    def __init__(self, withdrawn: Withdrawn | None, period_s: float | None = None) -> None:
+        self._withdrawn = withdrawn
         self._period_s = PERIOD_S if period_s is None else period_s
         self._calls: dict[Identity, dict[int, Call]] = {}
         self._asked: set[Identity] = set()  # since the last round
@@ -37,8 +37,8 @@ class Watch:
         return len(self._calls)
 
     def start(self) -> None:
-        if self._are_revoked is not None:
-            self._task = asyncio.create_task(self._run(self._are_revoked), name="revocations")
+        if self._withdrawn is not None:
+            self._task = asyncio.create_task(self._run(self._withdrawn), name="withdrawals")
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -46,22 +46,22 @@ class Watch:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def add(self, call: Call) -> None:
-        if self._are_revoked is None:
+        if self._withdrawn is None:
             return
-        identity = _identity(call)
+        identity = call.principal.identity
         self._calls.setdefault(identity, {})[id(call)] = call
         if identity not in self._asked:
             self._new.add(identity)
             self._arrival.set()
 
     def remove(self, call: Call) -> None:
-        identity = _identity(call)
+        identity = call.principal.identity
         calls = self._calls.get(identity, {})
         calls.pop(id(call), None)
         if not calls:
             self._calls.pop(identity, None)
 
-    async def _run(self, are_revoked: AreRevoked) -> None:
+    async def _run(self, withdrawn: Withdrawn) -> None:
         loop = asyncio.get_running_loop()
         due_at = loop.time() + self._period_s
         while True:
@@ -72,9 +72,9 @@ class Watch:
                 self._asked.clear()
             self._asked |= asked
             try:
-                await self._check(list(asked), are_revoked)
+                await self._check(list(asked), withdrawn)
             except Exception:
-                log.exception("could not ask for revocations")
+                log.exception("could not ask which tokens are withdrawn")
 
     async def _next(self, due_at: float) -> set[Identity]:
         """Those who have come, or nobody when the next round is due."""
@@ -87,18 +87,14 @@ class Watch:
         found, self._new = self._new, set()
         return found
 
-    async def _check(self, asked: list[Identity], are_revoked: AreRevoked) -> None:
+    async def _check(self, asked: list[Identity], withdrawn: Withdrawn) -> None:
         for start in range(0, len(asked), ASKED_AT_ONCE):
             some = asked[start : start + ASKED_AT_ONCE]
-            answers = await are_revoked(some)
+            answers = await withdrawn(some)
             self._end(identity for identity, gone in zip(some, answers, strict=True) if gone)
 
-    def _end(self, revoked: Iterable[Identity]) -> None:
-        for identity in revoked:
+    def _end(self, identities: Iterable[Identity]) -> None:
+        for identity in identities:
             for call in list(self._calls.get(identity, {}).values()):
                 if call.on_revoked is not None:
                     call.on_revoked()
-
-
-def _identity(call: Call) -> Identity:
-    return call.principal.token_id, call.principal.subject

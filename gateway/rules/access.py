@@ -78,14 +78,22 @@ class Scopes(msgspec.Struct, frozen=True):
         return listing_name(bucket) in grant.exact or grant.covers(f"{bucket}/")
 
 
+Identity = tuple[str, str, bytes]  # of a token: its id, its subject, its key
+
+
 class Principal(msgspec.Struct, frozen=True):
     """Who a request comes from, and until when (unix seconds, leeway included)."""
 
     subject: str
     scopes: Scopes
     expires_at: float
-    key_id: str = ""
+    key: bytes = b""  # identity of the key that signed the token
     token_id: str = ""
+
+    @property
+    def identity(self) -> Identity:
+        """What a withdrawal names: readers that have it in common share their fate."""
+        return self.token_id, self.subject, self.key
 
 
 def listing_name(bucket: str) -> str:

@@ -67,7 +67,7 @@ def take_apart(token: str, auth: AuthConfig) -> Unverified:
     return Unverified(algorithm, _read_key_id(header), *parts)
 
 
-def read_claims(payload: bytes, key_id: str, auth: AuthConfig, now: float) -> Principal:
+def read_claims(payload: bytes, key: bytes, auth: AuthConfig, now: float) -> Principal:
     """The principal of a token whose signature is good; raises AuthError."""
     try:
         claims = read_json(payload)
@@ -80,7 +80,7 @@ def read_claims(payload: bytes, key_id: str, auth: AuthConfig, now: float) -> Pr
         subject=_read_name(claims.get("sub")),
         scopes=_read_scopes(claims, auth),
         expires_at=expires_at,
-        key_id=key_id,
+        key=key,
         token_id=_read_name(claims["jti"]) if "jti" in claims else "",
     )
 

@@ -19,7 +19,7 @@ GOOD = {"sub": "alice", "iss": "https://issuer", "aud": "weir", "exp": int(NOW) 
 def read(auth: AuthConfig = AUTH, /, **claims: Any) -> Principal:
     """Read good claims with changes; a claim that is ... is left out."""
     kept = {name: value for name, value in (GOOD | claims).items() if value is not ...}
-    return read_claims(json.dumps(kept).encode(), "k1", auth, NOW)
+    return read_claims(json.dumps(kept).encode(), b"k1", auth, NOW)
 
 
 def reason_of(auth: AuthConfig = AUTH, /, **claims: Any) -> str:
@@ -41,7 +41,7 @@ def header_reason(header: str | bytes, auth: AuthConfig = AUTH) -> str:
 
 def test_good_claims_make_a_principal() -> None:
     found = read(scope="read:a", jti="t-1")
-    assert found == Principal("alice", Scopes.parse("read:a"), NOW + 310, "k1", "t-1")
+    assert found == Principal("alice", Scopes.parse("read:a"), NOW + 310, b"k1", "t-1")
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_exp_must_be_a_sensible_number(exp: object) -> None:
 def test_exp_that_is_not_json_is_malformed(exp: str) -> None:
     payload = json.dumps(GOOD).replace(str(GOOD["exp"]), exp).encode()
     with pytest.raises(AuthError) as caught:
-        read_claims(payload, "k1", AUTH, NOW)
+        read_claims(payload, b"k1", AUTH, NOW)
     assert caught.value.reason == "malformed"
 
 
 def test_exp_beyond_floats_is_refused() -> None:
     payload = json.dumps(GOOD).replace(str(GOOD["exp"]), "1e400").encode()
     with pytest.raises(AuthError) as caught:
-        read_claims(payload, "k1", AUTH, NOW)
+        read_claims(payload, b"k1", AUTH, NOW)
     assert caught.value.reason == "claims"
 
 
@@ -204,7 +204,7 @@ def test_a_claim_that_comes_twice_is_malformed(name: str) -> None:
     payload = json.dumps(GOOD | {"scope": "read:a"})
     twice = payload[:-1] + f', "{name}": {json.dumps((GOOD | {"scope": "read:*"})[name])}}}'
     with pytest.raises(AuthError) as caught:
-        read_claims(twice.encode(), "k1", AUTH, NOW)
+        read_claims(twice.encode(), b"k1", AUTH, NOW)
     assert caught.value.reason == "malformed"
 
 

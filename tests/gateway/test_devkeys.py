@@ -16,7 +16,7 @@ from gateway.devkeys import (
     sign_token,
     thumbprint,
 )
-from gateway.jwks import FileSource, Keys
+from gateway.jwks import FileSource, Keys, parse_jwks
 from gateway.rules.access import Principal, Scopes
 from gateway.tokens import Tokens
 from tests.helpers.keys import make_key
@@ -42,7 +42,7 @@ async def test_a_development_token_is_taken_by_a_gateway_with_its_jwks(tmp_path:
     key, jwks = ensure_dev_key(tmp_path / "deep" / "keys")
     principal = await verify(sign(key), jwks)
     assert (principal.subject, principal.scopes) == ("dev", Scopes.parse("read:a"))
-    assert principal.token_id and principal.key_id == json.loads(jwks.read_text())["keys"][0]["kid"]
+    assert principal.token_id and principal.key == parse_jwks(jwks.read_bytes()).keys[0].identity
 
 
 def test_the_key_is_made_once_and_kept(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -56,6 +56,9 @@ class Desk:
         self.source.publish(*keys)
         await self.keys.refresh()
 
+    def identity(self, key_id: str) -> bytes:
+        return self.keys.current.by_id[key_id].identity
+
     async def accepts(self, token: str, now: float = NOW) -> bool:
         return await self.reason(token, now) == ""
 
@@ -100,7 +103,7 @@ async def test_a_good_token_is_verified_once_and_remembered(open_desk: Any, kind
     assert desk.tokens.known(token, NOW) is None
     principal = await desk.tokens.verify(token, NOW)
     assert (principal.subject, principal.scopes) == ("bob", Scopes.parse("read:a"))
-    assert (principal.key_id, principal.token_id) == ("k1", "t1")
+    assert principal.identity == ("t1", "bob", desk.identity("k1"))
     assert desk.tokens.known(token, NOW) is principal
     assert await desk.tokens.verify(token, NOW) is principal
     assert (desk.tokens.verified, desk.tokens.remembered) == (1, 1)
@@ -193,7 +196,7 @@ async def test_without_key_id_the_only_key_of_its_kind_serves(open_desk: Any) ->
     nameless = {"kid": None}
     desk = await open_desk(KEY, make_key("ES256", "k2"))
     token = make_token(KEY, headers=nameless)
-    assert (await desk.tokens.verify(token, NOW)).key_id == "k1"
+    assert (await desk.tokens.verify(token, NOW)).key == desk.identity("k1")
     assert desk.tokens.known(token, NOW) is not None
     await desk.publish(KEY, make_key("EdDSA", "k3"))
     assert desk.tokens.known(token, NOW) is None
@@ -354,6 +357,9 @@ class Ledger:
             raise ConnectionError("away")
         return bool({token_id, subject} & self.names)
 
+    async def many(self, named: Sequence[tuple[str, str]]) -> list[bool]:
+        return [await self(*pair) for pair in named]
+
 
 @pytest.mark.parametrize("name", ["t1", "alice"])
 async def test_a_revoked_id_or_subject_is_refused(open_desk: Any, name: str) -> None:
@@ -441,3 +447,14 @@ async def test_an_unset_audience_is_said_loudly(caplog: pytest.LogCaptureFixture
     Tokens(AuthConfig(issuer="x"), Keys(ScriptedSource(KEY)))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "auth.audience" in caplog.text
+
+
+async def test_tokens_are_withdrawn_with_their_key_or_by_a_revocation(open_desk: Any) -> None:
+    ledger, leaving = Ledger(), make_key("ES256", "leaving")
+    desk = await open_desk(KEY, leaving, revoked=ledger)
+    tokens = [make_token(KEY, jti="a"), make_token(KEY, jti="b"), make_token(leaving, jti="c")]
+    identities = [(await desk.tokens.verify(token, NOW)).identity for token in tokens]
+    assert await desk.tokens.withdrawn(identities) == [False, False, False]
+    ledger.names.add("b")
+    await desk.publish(KEY)
+    assert await desk.tokens.withdrawn(identities) == [False, True, True]

@@ -1,4 +1,4 @@
-"""Who is asked about, how often, and what happens to those whose token was revoked."""
+"""Who is asked about, how often, and what happens to those whose token was withdrawn."""
 
 import asyncio
 from collections import Counter
@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gateway.calls import Call
-from gateway.rules.access import EVERYTHING, Principal
+from gateway.rules.access import EVERYTHING, Identity, Principal
 from gateway.tokens import RECHECK_S
-from gateway.watch import ASKED_AT_ONCE, PERIOD_S, Identity, Watch
+from gateway.watch import ASKED_AT_ONCE, PERIOD_S, Watch
 from tests.helpers.parts import KeptExchange, quiet, soon
 from wire.heads import make_head
 
@@ -18,17 +18,17 @@ MARGIN_S = 0.5  # for the question itself
 
 
 class Asked:
-    """Stands for Redis: what was asked, and what it says."""
+    """Stands for the tokens: what was asked, and what it says."""
 
     def __init__(self) -> None:
         self.times: Counter[Identity] = Counter()
         self.largest = 0
-        self.revoked: set[Identity] = set()
+        self.withdrawn: set[Identity] = set()
 
     async def __call__(self, identities: Sequence[Identity]) -> list[bool]:
         self.times.update(identities)
         self.largest = max(self.largest, len(identities))
-        return [identity in self.revoked for identity in identities]
+        return [identity in self.withdrawn for identity in identities]
 
 
 def follow(watch: Watch, token_id: str, ended: list[str], subject: str = "s") -> Call:
@@ -62,7 +62,7 @@ async def test_a_newcomer_is_asked_about_at_once_and_all_who_have_his_token_with
         follow(watch, "b", [])
         await soon(lambda: len(asked.times) == 2)
         await quiet()
-        assert asked.times == {("a", "s"): 1, ("b", "s"): 1}
+        assert asked.times == {("a", "s", b""): 1, ("b", "s", b""): 1}
 
 
 async def test_everyone_is_asked_about_again_in_each_round() -> None:
@@ -71,8 +71,8 @@ async def test_everyone_is_asked_about_again_in_each_round() -> None:
     async with watching(asked, 0.01) as watch:
         follow(watch, "a", ended)
         follow(watch, "b", ended)
-        await soon(lambda: asked.times["a", "s"] > 3)
-        asked.revoked.add(("b", "s"))
+        await soon(lambda: asked.times["a", "s", b""] > 3)
+        asked.withdrawn.add(("b", "s", b""))
         await soon(lambda: bool(ended))
     assert set(ended) == {"b"}
 
@@ -90,11 +90,11 @@ async def test_who_has_left_is_neither_asked_about_nor_ended() -> None:
     asked, ended = Asked(), list[str]()
     async with watching(asked, 0.01) as watch:
         stays, leaves = follow(watch, "a", ended), follow(watch, "a", ended)
-        await soon(lambda: asked.times["a", "s"] > 0)
+        await soon(lambda: asked.times["a", "s", b""] > 0)
         watch.remove(leaves)
         watch.remove(stays)
         assert len(watch) == 0
-        asked.revoked.add(("a", "s"))
+        asked.withdrawn.add(("a", "s", b""))
         before = asked.times.total()
         await asyncio.sleep(0.05)
         assert asked.times.total() <= before + 1 and ended == []
@@ -105,13 +105,13 @@ async def test_a_failed_question_is_asked_again(caplog: pytest.LogCaptureFixture
     told: list[RuntimeError | list[bool]] = [RuntimeError("away"), [True]]
     answers = iter(told)
 
-    async def are_revoked(identities: Sequence[Identity]) -> list[bool]:
+    async def withdrawn(identities: Sequence[Identity]) -> list[bool]:
         answer = next(answers, [False])
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    watch = Watch(are_revoked, 0.01)
+    watch = Watch(withdrawn, 0.01)
     watch.start()
     follow(watch, "a", ended)
     await soon(lambda: ended == ["a"])

@@ -60,7 +60,7 @@ def test_a_token_can_be_expired_from_the_start(folder: Path) -> None:
     claims = jwt.decode(token, options={"verify_signature": False})
     assert claims["exp"] - claims["iat"] == 900
     with pytest.raises(AuthError) as refused:
-        read_claims(json.dumps(claims).encode(), "k", AuthConfig(leeway_secs=300.0), time.time())
+        read_claims(json.dumps(claims).encode(), b"k", AuthConfig(leeway_secs=300.0), time.time())
     assert refused.value.reason == "expired"
 
 

@@ -260,6 +260,31 @@ def test_permission_that_is_taken_away_ends_a_reader_within_a_rotation(
         check_refusal(arena.ask("a", query, token=token), 401)
 
 
+def test_a_key_that_leaves_the_set_ends_whoever_follows_with_its_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arena_class: type[Arena]
+) -> None:
+    """Long before a rotation, and without a Redis; readers whose key stays go on."""
+    monkeypatch.setattr("gateway.watch.PERIOD_S", 0.05)
+    stays = make_key("EdDSA", "stays")
+    path = write_jwks(tmp_path / "jwks.json", KEY, stays)
+    auth = {"jwks": str(path), "jwks_refresh_secs": 0.05}
+    with arena_class(tmp_path, auth=auth, gateway={"sse_rotation_secs": 3600.0}) as arena:
+        stream = SimpleStream(arena.origin, PREFIX + "a")
+        stream.append(b"first")
+        with (
+            arena.events("a") as ends,
+            arena.poll("a", stream.tail) as poll,
+            arena.events("a", token=arena.token(stays)) as lasting,
+        ):
+            lasting.next_write()
+            parked(arena, "a", 3)
+            write_jwks(path, stays)
+            assert b"token-revoked" in read_all(ends).splitlines()[-2]
+            check_refusal(poll.read_response(), 401)
+            stream.append(b"later")
+            assert lasting.next_write()[0].data == "later"
+
+
 # -- what is shared ------------------------------------------------------------------------------
 
 
