@@ -13,6 +13,8 @@ from protocol.errors import ProtocolError
 from protocol.surrogates import Show, despite_halves
 
 MAX_DEPTH = 512
+MAX_MESSAGES = 100_000  # in one body
+DENSE = 10 * MAX_MESSAGES  # commas in a body that is taken apart without counting first
 
 _BLANKS = b" \t\r\n"
 # Raw checks all of the syntax, nested values included, without building them. It leaves two
@@ -40,9 +42,16 @@ def stored_form(body: bytes) -> bytes:
 
 
 def _join_messages(text: bytes, show: Show) -> bytes:
-    messages = _array.decode(text) if text[:1] == b"[" else [_value.decode(text)]
+    if text[:1] == b"[":
+        if text.count(b",") > DENSE and _exceeds_limit(text):
+            raise _too_many()
+        messages = _array.decode(text)
+    else:
+        messages = [_value.decode(text)]
     if not messages:
         return b""
+    if len(messages) > MAX_MESSAGES:
+        raise _too_many()
     # Brackets come in pairs, so a short body cannot be deep: most skip the scan.
     if len(text) > 2 * MAX_DEPTH:
         for message in messages:
@@ -50,6 +59,26 @@ def _join_messages(text: bytes, show: Show) -> bytes:
                 raise _too_deep()
     messages.append(msgspec.Raw(b""))  # the join then ends with a comma
     return show(b",".join(messages))
+
+
+def _exceeds_limit(array: bytes) -> bool:
+    """Told without an object for each message: 16 MiB of `0,0,0,` would make 640 MiB of them."""
+    _value.decode(array)
+    rest = memoryview(array)[1:]
+    for _ in range(MAX_MESSAGES):
+        rest = rest[_past_value(rest) :]
+        if not rest:
+            return False
+    return True
+
+
+def _past_value(text: memoryview) -> int:
+    """Where the next value of a valid array begins: msgspec complains of the comma before it."""
+    try:
+        _value.decode(text)
+    except msgspec.DecodeError as error:
+        return int(str(error).rpartition("(byte ")[2].rstrip(")"))
+    return len(text)
 
 
 def framed(stored: bytes) -> bytes:
@@ -122,6 +151,12 @@ def _depth(message: bytes) -> int:
 
 def _invalid(detail: str) -> ProtocolError:
     return ProtocolError(400, "invalid-json", detail)
+
+
+def _too_many() -> ProtocolError:
+    return ProtocolError(
+        413, "too-many-messages", f"A body may have {MAX_MESSAGES:,} messages at most."
+    )
 
 
 def _too_deep() -> ProtocolError:

@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import ProtocolError
 from protocol.jsonmode import (
+    DENSE,
     MAX_DEPTH,
     fitting_length,
     framed,
@@ -208,6 +210,42 @@ def test_deeper_is_refused_without_a_crash(
     with pytest.raises(ProtocolError) as caught:
         stored_form(body)
     assert caught.value.code == "invalid-json"
+
+
+def many(message: bytes, count: int) -> bytes:
+    return b"[" + b",".join([message] * count) + b"]"
+
+
+MESSAGES = [b"0", b"{}", b' "a,b" ', b'[1,{"a":[2,3]}]', b'"\\ud83d"']
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+@pytest.mark.parametrize("dense", [5, 10_000], ids=["counted", "taken-apart"])
+def test_a_body_has_so_many_messages_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, message: bytes, dense: int
+) -> None:
+    """Whichever way they are counted."""
+    monkeypatch.setattr("protocol.jsonmode.DENSE", dense)
+    monkeypatch.setattr("protocol.jsonmode.MAX_MESSAGES", 9)
+    assert len(split_messages(stored_form(many(message, 9)))) == 9
+    with pytest.raises(ProtocolError) as caught:
+        stored_form(many(message, 10))
+    assert (caught.value.status, caught.value.code) == (413, "too-many-messages")
+
+
+def test_one_message_may_have_any_number_of_values() -> None:
+    message = many(b"0", DENSE + 2)
+    assert stored_form(b"[%b]" % message) == message + b","
+
+
+def test_too_many_messages_are_refused_without_an_object_for_each() -> None:
+    body = many(b"0", 4_000_000)
+    tracemalloc.start()
+    with pytest.raises(ProtocolError):
+        stored_form(body)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(body)
 
 
 def test_brackets_in_strings_do_not_count_as_depth() -> None:
