@@ -171,7 +171,6 @@ class Front(RequestHandler):
         "_answered",
         "_answering",
         "_body",
-        "_body_bytes",
         "_body_mark",
         "_buffer",
         "_deadline",
@@ -198,8 +197,8 @@ class Front(RequestHandler):
         self._buffer = b""
         self._head: Head | None = None
         self._head_bytes = b""
-        self._body: list[bytes] = []
-        self._body_bytes = self._body_mark = 0
+        self._body = bytearray()  # a list of pieces would cost many times their bytes
+        self._body_mark = 0
         self._answering = False
         self._owed = 0
         self._answered = 0  # requests that aiohttp is done with
@@ -334,22 +333,19 @@ class Front(RequestHandler):
     def _gather(self, data: bytes) -> bytes:
         """Collect a body that comes in pieces."""
         assert self._head is not None
-        missing = self._head.content_length - self._body_bytes
-        piece, rest = (data, b"") if len(data) <= missing else (data[:missing], data[missing:])
-        if piece:
-            self._body.append(piece)
-            self._body_bytes += len(piece)
-        if self._body_bytes < self._head.content_length:
+        missing = self._head.content_length - len(self._body)
+        self._body += data if len(data) <= missing else data[:missing]
+        if len(self._body) < self._head.content_length:
             return b""
         self._stop_clock()
-        head, raw, body = self._head, self._head_bytes, b"".join(self._body)
-        self._head, self._head_bytes, self._body = None, b"", []
-        self._body_bytes = self._body_mark = 0
+        head, raw, body = self._head, self._head_bytes, bytes(self._body)
+        self._head, self._head_bytes, self._body = None, b"", bytearray()
+        self._body_mark = 0
         try:
             self._offer(head, raw, body)
         finally:
             _let_go(head)
-        return rest
+        return data[missing:]
 
     def _offer(self, head: Head, raw: bytes, body: bytes) -> None:
         self._answering = True
@@ -558,8 +554,8 @@ class Front(RequestHandler):
     def _too_slow(self) -> None:
         """Time is up, unless a body came on well enough to be given another term."""
         self._deadline = None
-        if self._head is not None and self._body_bytes - self._body_mark >= PROGRESS_BYTES:
-            self._body_mark = self._body_bytes
+        if self._head is not None and len(self._body) - self._body_mark >= PROGRESS_BYTES:
+            self._body_mark = len(self._body)
             self._start_clock(self._server.limits.body_timeout_secs)
             return
         self._refuse(408, "timeout", "The request took too long to arrive.")
@@ -573,7 +569,7 @@ class Front(RequestHandler):
     def _forget(self) -> None:
         """What was gathered of a request that will not be answered."""
         head, self._head = self._head, None
-        self._buffer, self._body = b"", []
+        self._buffer, self._body = b"", bytearray()
         if head is not None:
             _let_go(head)
 

@@ -3,8 +3,10 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -218,6 +220,42 @@ def test_requests_may_come_byte_by_byte(origin: LocalOrigin, client: Client) -> 
         for byte in data:
             connection.send(bytes([byte]))
         assert [connection.read_response().status for _ in statuses] == statuses
+
+
+def test_a_body_in_tiny_pieces_takes_no_more_than_its_bytes(
+    origin: LocalOrigin, client: Client
+) -> None:
+    client.create("s")
+    body = b"tiny" * 100_000
+    request = encode_request("POST", PREFIX + "s", TEXT, body)
+    with origin.connect() as connection:
+        connection.send(request[: -len(body)])
+        wait_until(lambda: len(gathering(origin)) == 1)
+        [front] = gathering(origin)
+        assert origin.call(lambda: memory_of(lambda: feed(front, body[:-2], 2))) < 2 * len(body)
+        connection.send(body[-2:])
+        assert connection.read_response().status == 204
+    assert client.read("s").body == body
+
+
+def gathering(origin: LocalOrigin) -> list[Any]:
+    """The connections whose request has a body that is still to come."""
+    connections: list[Any] = origin.origin._server.connections
+    return [found for found in connections if found._head is not None]
+
+
+def feed(front: Any, data: bytes, size: int) -> None:
+    for start in range(0, len(data), size):
+        front.data_received(data[start : start + size])
+
+
+def memory_of(work: Callable[[], None]) -> int:
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_body_may_come_in_many_pieces(origin: LocalOrigin, client: Client) -> None:
