@@ -9,8 +9,8 @@ PACKAGES := $(wildcard protocol wire origin gateway pages spark loadtest weir)
 CONFORMANCE := tests/conformance
 NODE_FOLDERS := $(CONFORMANCE) tests/clients loadtest
 # Only tests need these; where they cannot be installed, those tests say so.
-DEBIAN := java=default-jre-headless chromium=chromium curl=curl goaccess=goaccess openssl=openssl
-UNPACKED := .bench/debian/prometheus
+DEBIAN := java=default-jre-headless chromium=chromium curl=curl gcc=build-essential goaccess=goaccess openssl=openssl
+UNPACKED := $(addprefix .bench/debian/,prometheus nginx varnish varnish-modules libvarnishapi3 libedit2 libjemalloc2)
 # Tests start hundreds of processes: none should compile our modules anew.
 export PYTHONDONTWRITEBYTECODE :=
 # Extra arguments of the program that the target starts: make test ARGS="-k offsets"
