@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from protocol.accesslog import AccessRecord
 from tests.conformance.runner import Node, SuiteError, find_node, install_packages
 from tests.conformance.stacks import Gateway, gateway_before
+from tests.helpers.accesslog import read_records
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.require import need
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin
@@ -98,10 +97,7 @@ def ends(gateway: Gateway, url: str) -> Ends:
     stream = url.partition("/v1/stream/")[2]
 
     def read() -> list[str]:
-        lines = [
-            line for path in sorted(folder.iterdir()) for line in path.read_text().splitlines()
-        ]
-        records = [msgspec.json.decode(line, type=AccessRecord) for line in lines]
+        records = read_records(folder)
         return [r.ended for r in records if r.stream == stream and r.mode == "sse" and r.ended]
 
     def ends(count: int) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.answers import Answers
 from tests.conftest import StartOrigin
+from tests.helpers.accesslog import whole_lines
 from tests.helpers.gateway import KEY, LocalGateway, bearer, make_gateway_config
 from tests.helpers.keys import make_token
 from tests.helpers.offsets import nameless, unnamed
@@ -223,8 +224,7 @@ def test_log_lines_are_the_same_by_either_path(filled: LocalGateway, tmp_path: P
 
 
 def read_log(tmp_path: Path) -> list[dict[str, Any]]:
-    text = "".join(file.read_text() for file in (tmp_path / "log").iterdir())
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in whole_lines(tmp_path / "log")]
 
 
 def without_own(lines: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.accesslog import whole_lines
 from tests.helpers.gateway import KEY, LocalGateway
 from tests.helpers.keys import make_token
 from tests.helpers.scripted_origin import ScriptedOrigin, SimpleStream, simple_stream, until
@@ -40,8 +41,7 @@ def short_lived(seconds: float) -> str:
 
 
 def log_lines(folder: Path) -> list[dict[str, Any]]:
-    texts = [path.read_text() for path in sorted(folder.glob("*.jsonl"))]
-    return [json.loads(line) for text in texts for line in text.splitlines()]
+    return [json.loads(line) for line in whole_lines(folder)]
 
 
 # -- time ----------------------------------------------------------------------------------------

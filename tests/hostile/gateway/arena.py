@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from protocol.accesslog import AccessRecord, decode_line
+from protocol.accesslog import AccessRecord
+from tests.helpers.accesslog import read_records
 from tests.helpers.gateway import KEY, LocalGateway, bearer, make_gateway_config
 from tests.helpers.keys import Key, make_token
 from tests.helpers.rawhttp import (
@@ -154,8 +155,7 @@ class Arena:
         return found
 
     def _lines(self) -> list[AccessRecord]:
-        data = b"".join(path.read_bytes() for path in sorted(self._folder.glob("*.jsonl")))
-        return [decode_line(line) for line in data.splitlines() if line]
+        return read_records(self._folder)
 
     def check_secrets(self) -> None:
         """No token in anything that left the gateway."""
