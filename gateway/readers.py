@@ -428,7 +428,7 @@ class SseReader:
 
     def end_if_due(self) -> bool:
         """Whether time was up. Of a token even before the first event: then it is a refusal."""
-        if asyncio.get_running_loop().time() < self._deadline:
+        if asyncio.get_running_loop().time() < self._deadline and not self._has_expired():
             return False
         if not self._ended_by_token:
             if self._greeted:
@@ -436,6 +436,10 @@ class SseReader:
             return self._greeted
         self._end_with_token("expired")
         return True
+
+    def _has_expired(self) -> bool:
+        """By the clock that tokens are judged by: the loop's runs up to a turn behind."""
+        return self._ended_by_token and time.time() >= self.call.principal.expires_at
 
     def _end_with_token(self, reason: Reason) -> None:
         ended = TOKEN_ENDS[reason]
