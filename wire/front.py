@@ -28,6 +28,7 @@ from wire.handshakes import Handshake
 from wire.heads import END, Head, HeadMemo
 
 PROGRESS_BYTES = 4096  # what a body must bring in each `body_timeout_secs` to be waited for
+REQUESTS_A_TURN = 4  # of one pipeline, before other connections have theirs
 LINGER_SECS = 2.0  # a refused upload may go on this long, so that its client reads the answer
 
 
@@ -273,70 +274,76 @@ class Front(RequestHandler):
     def _hold(self, data: bytes) -> None:
         """Requests sent ahead wait here, within bounds, until the answer before them is out."""
         self._buffer += data
-        if len(self._buffer) > self._server.limits.max_header_bytes and not self._held_back:
-            assert self.transport is not None
+        if len(self._buffer) > self._server.limits.max_header_bytes and self.transport is not None:
             self._held_back = True
             self.transport.pause_reading()
 
     # -- cutting bytes into requests -----------------------------------------------------------
 
     def _consume(self, data: bytes) -> None:
-        """Take requests from `data` until it is used up or an answer is on its way."""
+        """Take requests from `data` until it is used up, an answer is on its way, or others must
+        have their turn. What is left is cut off once: a pipeline may be long."""
         self._buffer = b""
-        while data and not self._handed_over:
+        at = begun = 0
+        while at < len(data) and not self._handed_over:
             if self._force_close or self.transport is None:
                 return
+            if begun == REQUESTS_A_TURN and not self._answering:
+                self._answering = True
+                self._loop.call_soon(self._resume)
             if self._answering:
-                self._hold(data)
+                self._hold(data[at:])
                 return
             if self._owed:
-                data = self._pass_body(data)
+                at = self._pass_body(data, at)
             elif self._head is not None:
-                data = self._gather(data)
+                at = self._gather(data, at)
             else:
-                data = self._begin(data)
+                at = self._begin(data, at)
+                begun += 1
 
-    def _begin(self, data: bytes) -> bytes:
-        end = data.find(END)
-        if (len(data) if end < 0 else end) > self._server.limits.max_header_bytes:
+    def _begin(self, data: bytes, at: int) -> int:
+        """The request that begins there; where the next one may."""
+        end = data.find(END, at)
+        if (len(data) if end < 0 else end) - at > self._server.limits.max_header_bytes:
             self._refuse(431, "header-too-large", "The request head is too large.")
-            return b""
+            return len(data)
         if end < 0:
-            self._buffer = data
+            self._buffer = data[at:]
             self._start_clock(self._server.limits.header_timeout_secs)
-            return b""
+            return len(data)
         end += len(END)
-        raw = data[:end]
+        raw = data[at:end]
         head = self._server.heads.parse(raw)
         if head is None:
-            self._hand_over(data)
-            return b""
+            self._hand_over(data[at:])
+            return len(data)
         if self._deadline is not None:
             self._stop_clock()
         fast = self._server.fast
         if fast is None or not self._aiohttp_is_idle():
-            return self._pass_on(data, end + head.content_length)
+            return self._pass_on(data, at, end + head.content_length)
         if not head.content_length and (response := fast.hit(head, self._peer)) is not None:
             self.send((response,))
-            return data[end:]
-        rest = data[end:]
+            return end
         is_large = head.content_length > self._server.limits.max_body_bytes
-        if is_large or not fast.wants(head, len(rest)):
-            return self._pass_on(data, end + head.content_length)
-        if len(rest) < head.content_length:
+        if is_large or not fast.wants(head, len(data) - end):
+            return self._pass_on(data, at, end + head.content_length)
+        if len(data) - end < head.content_length:
             self._head, self._head_bytes = head, raw
             self._start_clock(self._server.limits.body_timeout_secs)
-            return self._gather(rest)
-        self._offer(head, raw, rest[: head.content_length])
-        return rest[head.content_length :]
+            return self._gather(data, end)
+        whole = end + head.content_length
+        self._offer(head, raw, data[end:whole])
+        return whole
 
-    def _gather(self, data: bytes) -> bytes:
+    def _gather(self, data: bytes, at: int) -> int:
         """Collect a body that comes in pieces."""
         assert self._head is not None
-        missing = self._head.content_length - len(self._body)
-        self._body += data if len(data) <= missing else data[:missing]
+        end = at + self._head.content_length - len(self._body)
+        self._body += data[at:end]
         if len(self._body) < self._head.content_length:
-            return b""
+            return len(data)
         self._stop_clock()
         head, raw, body = self._head, self._head_bytes, bytes(self._body)
         self._head, self._head_bytes, self._body = None, b"", bytearray()
@@ -345,14 +352,14 @@ class Front(RequestHandler):
             self._offer(head, raw, body)
         finally:
             _let_go(head)
-        return data[missing:]
+        return end
 
     def _offer(self, head: Head, raw: bytes, body: bytes) -> None:
         self._answering = True
         fast = self._server.fast  # None while draining
         if fast is None or not fast.answer(head, body, self):
             self._answering = False
-            self._pass_on(raw + body, len(raw) + len(body))
+            self._pass_on(raw + body, 0, len(raw) + len(body))
 
     # -- the exchange --------------------------------------------------------------------------
 
@@ -446,10 +453,11 @@ class Front(RequestHandler):
         self._answering = False
         if self.transport is None:
             return
-        if self._held_back:
-            self._held_back = False
-            self.transport.resume_reading()
         self._consume(self._buffer)
+        if self._held_back and len(self._buffer) <= self._server.limits.max_header_bytes:
+            self._held_back = False
+            if self.transport is not None and not (self._reading_paused or self._buffer_paused):
+                self.transport.resume_reading()  # else aiohttp does, which has enough for now
 
     # -- aiohttp's side ------------------------------------------------------------------------
 
@@ -466,17 +474,17 @@ class Front(RequestHandler):
             self._answered += 1
             self._ending = resp.keep_alive is False
 
-    def _pass_on(self, data: bytes, size: int) -> bytes:
-        """Give aiohttp one whole request of `size` bytes, as far as it is here."""
-        super().data_received(data[:size])
-        self._owed = max(0, size - len(data))
-        return data[size:]
+    def _pass_on(self, data: bytes, at: int, end: int) -> int:
+        """Give aiohttp one whole request, as far as it is here."""
+        super().data_received(data[at:end])
+        self._owed = max(0, end - len(data))
+        return end
 
-    def _pass_body(self, data: bytes) -> bytes:
-        piece = data[: self._owed]
+    def _pass_body(self, data: bytes, at: int) -> int:
+        piece = data[at : at + self._owed]
         self._owed -= len(piece)
         super().data_received(piece)
-        return data[len(piece) :]
+        return at + len(piece)
 
     def _hand_over(self, data: bytes) -> None:
         self._stop_clock()

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 from gateway.config import AuthConfig
 from gateway.rules.challenges import ambiguous_token, invalid_token
+from protocol.requests import query_pairs
 
 _TOKEN = re.compile(r"[\w-]++\.[\w-]++\.[\w-]++", re.ASCII)  # a JWS in compact form
 
@@ -59,7 +60,7 @@ def _from_cookies(header: str, name: str) -> list[str]:
 def _from_query(query: str, name: str) -> tuple[str, list[str]]:
     """(the query without the parameter, its values)"""
     kept, values = [], []
-    for pair in query.split("&"):
+    for pair in query_pairs(query):
         key, _, value = pair.partition("=")
         if unquote(key) == name:
             values.append(value)

@@ -8,6 +8,7 @@ from protocol.errors import ProtocolError
 from protocol.offsets import Offset
 from protocol.producers import Producer
 from protocol.requests import (
+    MAX_PARAMETERS,
     Append,
     Create,
     ForkOf,
@@ -200,6 +201,7 @@ def test_query(query: str, read: Read) -> None:
         ("max_bytes", "invalid-max-bytes"),
         ("max_bytes=" + "9" * 30, "invalid-max-bytes"),
         ("max_bytes=1&max_bytes=1", "repeated-parameter"),
+        ("&" * MAX_PARAMETERS, "invalid-query"),
         ("cursor=%FF", "invalid-query"),
         ("offset=-1&live=sse&cursor=" + "9" * 33, "invalid-cursor"),
     ],

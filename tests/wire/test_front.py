@@ -21,6 +21,7 @@ from tests.helpers.rawhttp import (
     encode_request,
     wait_until,
 )
+from wire.front import REQUESTS_A_TURN
 
 TEXT = {"Content-Type": "text/plain"}
 JSON = {"Content-Type": "application/json"}
@@ -305,6 +306,25 @@ def test_a_long_pipeline_is_answered_to_its_end(
         connection.send(request * 300)
         statuses = {connection.read_response(method).status for _ in range(300)}
     assert statuses == {204 if body else 200}
+
+
+def test_a_long_pipeline_takes_turns_with_other_connections(origin: LocalOrigin) -> None:
+    """However much of it has come; nor is more taken in before that is answered."""
+    request = encode_request("GET", "/healthz", {})
+    count = 10_000
+    with origin.connect() as connection:
+        assert connection.request("GET", "/healthz").status == 200
+        [front] = origin.origin._server.connections
+        left, is_reading = origin.call(lambda: after_feeding(front, request * count))
+        assert count - left // len(request) == REQUESTS_A_TURN and not is_reading
+        assert {connection.read_response().status for _ in range(count)} == {200}
+        wait_until(front.transport.is_reading)
+
+
+def after_feeding(front: Any, data: bytes) -> tuple[int, bool]:
+    """What is left of it at the end of the loop's turn, and whether more is read."""
+    front.data_received(data)
+    return len(front._buffer), front.transport.is_reading()
 
 
 def test_large_appends_may_be_sent_ahead(start_origin: StartOrigin) -> None:
