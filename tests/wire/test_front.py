@@ -6,7 +6,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -314,7 +314,7 @@ def test_a_long_pipeline_takes_turns_with_other_connections(origin: LocalOrigin)
     count = 10_000
     with origin.connect() as connection:
         assert connection.request("GET", "/healthz").status == 200
-        [front] = origin.origin._server.connections
+        [front] = cast(list[Any], origin.origin._server.connections)
         left, is_reading = origin.call(lambda: after_feeding(front, request * count))
         assert count - left // len(request) == REQUESTS_A_TURN and not is_reading
         assert {connection.read_response().status for _ in range(count)} == {200}
