@@ -16,7 +16,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from typing import TYPE_CHECKING
 
 from gateway.calls import HUB_STATUS, Call
@@ -28,6 +27,7 @@ from gateway.rules.freshness import Policy
 from gateway.rules.routes import is_ahead, is_replaced, long_poll_target
 from gateway.slots import Payers
 from gateway.upstream import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
+from gateway.window import Window
 from protocol import replies
 from protocol.cursors import next_cursor
 from protocol.errors import ProtocolError
@@ -62,8 +62,7 @@ class Hub:
         self.waiting: dict[Waiting, int] = {}  # and how often we had asked when they came
         self.readers: dict[SseReader, None] = {}
         self._hubs = hubs
-        self._window: deque[Entry] = deque()
-        self._window_bytes = 0
+        self.window = Window(hubs.window_bytes)
         self._asks = 0
         self._payers = Payers()
         self._departure = 0  # a stamp of when we asked last
@@ -81,9 +80,6 @@ class Hub:
     @property
     def is_wanted(self) -> bool:
         return bool(self.readers or self.waiting)
-
-    def entry_at(self, offset: str) -> Entry | None:
-        return next((entry for entry in self._window if entry.offset == offset), None)
 
     def park(self, waiting: Waiting, seconds: float) -> None:
         self.waiting[waiting] = self._asks
@@ -106,7 +102,7 @@ class Hub:
         if self._poll is None and not self.ended:
             if self.position != offset:
                 self.position = offset
-                self.clear_window()
+                self.window.clear()
             self._poll = asyncio.create_task(self._work(), name=f"hub {self.stream}")
 
     def retarget(self, offset: str) -> None:
@@ -304,7 +300,6 @@ class Hub:
         """Data: to everyone who stands where it begins, in one go."""
         before = self.position
         self.position = entry.next_offset
-        self._keep(entry)
         delivery = self._hubs.delivery(entry, next_cursor(time.time(), None, b""))
         arrived = [w for w in self.waiting if w.offset == before]
         for waiting in arrived:
@@ -314,6 +309,7 @@ class Hub:
         riding = [r for r in self.readers if r.offset == before]
         for reader in riding:
             reader.show(delivery)
+        self._keep(entry)  # with the event that was made of it
         self._hubs.deliveries += len(arrived) + len(riding)
         if entry.closed:
             self._finish(entry.next_offset)
@@ -380,27 +376,14 @@ class Hub:
         for reader in list(self.readers):
             reader.end(reason)
 
-    # -- the window ----------------------------------------------------------------------------
-
     def _keep(self, entry: Entry) -> None:
-        if entry.is_empty:
+        """In the window, for those who come late."""
+        if entry.is_empty or self.ended:
             return
         earliest = self._hubs.streams.get(self.stream).earliest
         if earliest and is_replaced(entry.offset, earliest):
             return  # it was on its way while a snapshot was published
-        self._window.append(entry)
-        self._window_bytes += len(entry.body)
-        while self._window_bytes > self._hubs.window_bytes:  # a large one does not stay, either
-            self._window_bytes -= len(self._window.popleft().body)
-
-    def trim(self, earliest: str) -> None:
-        """A snapshot stands for what was before; where we are, nothing has changed."""
-        while self._window and is_replaced(self._window[0].offset, earliest):
-            self._window_bytes -= len(self._window.popleft().body)
-
-    def clear_window(self) -> None:
-        self._window.clear()
-        self._window_bytes = 0
+        self.window.add(entry)
 
 
 def _as_reply(response: UpstreamResponse) -> Reply:

@@ -36,6 +36,7 @@ _NO_PLACE = {
     Short.FOR_ALL: (503, "too-many-readers", "Too many live readers."),
     Short.FOR_SUBJECT: (429, "too-many-readers-of-subject", "You have too many live readers."),
 }
+KEPT_AT_ONCE = 64  # entries of a window that a late reader is shown before others have their turn
 LOOKS = 3  # catch-up reads for a reader who finds no place at the hub
 
 
@@ -123,7 +124,7 @@ class Hubs:
 
     def _park(self, waiting: Waiting) -> bool:
         hub = self._hub(waiting.call)
-        if entry := hub.entry_at(waiting.offset):
+        if entry := hub.window.at(waiting.offset):
             return self._give_from_window(hub, waiting, entry)
         if hub.is_resting or hub.position == waiting.offset:
             hub.park(waiting, self._serving.long_poll_timeout_secs)
@@ -178,7 +179,7 @@ class Hubs:
     def _stand_in(self, waiting: Waiting) -> bool:
         """Whether the window has something to give while the origin cannot be asked."""
         hub = self._hubs.get(waiting.call.hub_key)
-        kept = None if hub is None else hub.entry_at(waiting.offset)
+        kept = None if hub is None else hub.window.at(waiting.offset)
         if kept is not None:
             waiting.replay(kept, up_to_date=False)
         return kept is not None
@@ -277,11 +278,12 @@ class Hubs:
         return attached
 
     def _attach_to(self, hub: Hub, reader: SseReader, *, retarget: bool) -> bool:
-        while reader.is_open and (entry := hub.entry_at(reader.offset)):
-            reader.show(self.delivery(entry))
+        is_done = self._show_kept(hub, reader)
         if not reader.is_open:
             hub.rest_if_idle()
             return True
+        if not is_done:
+            return False
         reader.call.role = "hub"
         at_or_ahead = reader.offset == hub.position or is_ahead(reader.offset, hub.position)
         if hub.is_resting or at_or_ahead:
@@ -291,6 +293,17 @@ class Hubs:
             hub.retarget(reader.offset)
             hub.attach(reader)
             return True
+        return False
+
+    def _show_kept(self, hub: Hub, reader: SseReader) -> bool:
+        """What came while he caught up; whether that is all. Who is far behind has the rest from a
+        catch-up read, in one piece: everybody waits while he is shown one entry after another."""
+        for _ in range(KEPT_AT_ONCE):
+            entry = hub.window.at(reader.offset)
+            if entry is None or not reader.is_open:
+                return True
+            reader.show(self.delivery(entry))
+            hub.window.recount(entry)
         return False
 
     # -- life ----------------------------------------------------------------------------------
@@ -307,7 +320,7 @@ class Hubs:
         """A snapshot was published. Readers at the tail have nothing to do with it; who replays
         what it replaced finds out with his next chunk."""
         for hub in self._hubs_of(stream):
-            hub.trim(earliest)
+            hub.window.trim(earliest)
 
     def drain(self) -> None:
         """Every reader gets a clean end, now."""
@@ -330,7 +343,7 @@ class Hubs:
 
     def clear_windows(self) -> None:
         for hub in self._hubs.values():
-            hub.clear_window()
+            hub.window.clear()
 
     def is_another(self, stream: str, incarnation: str, departure: int) -> bool:
         """Whether the stream was made anew behind our back: what we have and whom we serve belongs

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.hub import Hub
+from gateway.hubs import KEPT_AT_ONCE
 from gateway.upstream import TooLarge, UpstreamError
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
@@ -208,6 +209,72 @@ async def test_a_hub_vouches_for_the_tail_only_while_it_waits_there(
     asking = parts.ask("a")
     (await parts.upstream.next()).answer(200, chunk(0, 9, tail=True), b"hellonews")
     assert (await asking.exchange.answered()).body == b"hellonews"
+
+
+async def ride(parts: Parts, start: int, count: int) -> None:
+    """So many batches of one byte, for a reader who takes each at once."""
+    for position in range(start, start + count):
+        asked = await parts.upstream.next()
+        while not asked.live:
+            asked = await parts.upstream.next()
+        asked.answer(200, chunk(position, position + 1, tail=True), b"%d" % (position % 10))
+    await soon(lambda: the_hub(parts).position == nameless(start + count))
+
+
+async def test_a_window_of_tiny_batches_is_bounded_as_well(make: MakeParts) -> None:
+    """An entry of one byte takes up far more than that."""
+    parts = make(cache={"hub_window_bytes": 100 * 1024})
+    await follow(parts)
+    await ride(parts, 5, 200)
+    window = the_hub(parts).window
+    assert 20 < len(window) <= 50 and window.bytes <= 100 * 1024
+    assert window.at(nameless(204)) is not None and window.at(nameless(5)) is None
+
+
+async def test_a_window_counts_the_events_that_are_made_of_its_entries(parts: Parts) -> None:
+    await follow(parts)
+    tail = await parts.upstream.next()
+    tail.answer(200, chunk(5, 1005, tail=True), b"\n" * 1000)
+    await soon(lambda: the_hub(parts).position == nameless(1005))
+    assert the_hub(parts).window.bytes > 7000
+
+
+def shown(reader: Asking) -> bytes:
+    """What the data events brought."""
+    data = reader.exchange.data.partition(b"\r\n\r\n")[2]
+    return b"".join(
+        line[5:] for line in data.split(b"\n") if line[:5] == b"data:" and b"{" not in line
+    )
+
+
+async def test_who_is_far_behind_is_shown_a_bounded_part_of_the_window_at_a_time(
+    parts: Parts,
+) -> None:
+    """The rest comes in one piece by a catch-up read; nothing is missing, nothing comes twice."""
+    await follow(parts)
+    slow = KeptExchange()
+    slow.room_bytes = 0
+    late = parts.ask("a?offset=-1&live=sse", exchange=slow)
+    asked = await parts.upstream.next()
+    while asked.live:
+        asked = await parts.upstream.next()
+    asked.answer(304, chunk(0, 5, tail=True))
+    await soon(lambda: slow.unread > 0)
+    tail = parts.upstream.open[0]
+    tail.answer(200, chunk(5, 6, tail=True), b"5")
+    await ride(parts, 6, 3 * KEPT_AT_ONCE)
+    slow.room_bytes = None
+    slow.take()
+    reread = await parts.upstream.next("GET")
+    while reread.live:
+        reread = await parts.upstream.next("GET")
+    at, end = 5 + KEPT_AT_ONCE, 6 + 3 * KEPT_AT_ONCE
+    assert f"offset={nameless(at)}" in reread.target
+    digits = b"".join(b"%d" % (position % 10) for position in range(5, end))
+    assert shown(late) == b"hello" + digits[: at - 5]
+    reread.answer(200, chunk(at, end, tail=True), digits[at - 5 :])
+    await soon(lambda: len(the_hub(parts).readers) == 2)
+    assert shown(late) == b"hello" + digits
 
 
 # -- ends ----------------------------------------------------------------------------------------
