@@ -275,6 +275,7 @@ class Gateway:
         metrics.gauge("cache_entries", "Chunks in the first level.", lambda: len(self.store))
         metrics.counter("cache_evictions", "Chunks that had to leave.", lambda: self.store.evicted)
         metrics.gauge("hubs", "Streams that are followed.", lambda: len(hubs))
+        metrics.gauge("window_bytes", "Recent data at hubs.", lambda: hubs.windows.bytes)
         metrics.gauge("live_readers", "Readers at hubs.", lambda: hubs.reader_count)
         metrics.counter(
             "hub_deliveries", "Answers and events sent by hubs.", lambda: hubs.deliveries

@@ -57,6 +57,7 @@ class ServingConfig:
     max_reader_backlog_bytes: int = 1 * MIB
     max_unsent_bytes: int = 256 * MIB  # of large events and chunks yet to be taken, per worker
     max_unsent_bytes_per_subject: int = 32 * MIB
+    max_windows_bytes: int = 128 * MIB  # of recent data of all followed streams, per worker
     max_body_bytes: int = 16 * MIB
     max_snapshot_bytes: int = 64 * MIB  # of a snapshot that is published
     max_bodies_bytes: int = 256 * MIB  # of all bodies on their way to the origin, per worker

@@ -27,7 +27,6 @@ from gateway.rules.freshness import Policy
 from gateway.rules.routes import is_ahead, is_replaced, long_poll_target
 from gateway.slots import Payers
 from gateway.upstream import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
-from gateway.window import Window
 from protocol import replies
 from protocol.cursors import next_cursor
 from protocol.errors import ProtocolError
@@ -62,7 +61,7 @@ class Hub:
         self.waiting: dict[Waiting, int] = {}  # and how often we had asked when they came
         self.readers: dict[SseReader, None] = {}
         self._hubs = hubs
-        self.window = Window(hubs.window_bytes)
+        self.window = hubs.windows.make()
         self._asks = 0
         self._payers = Payers()
         self._departure = 0  # a stamp of when we asked last
@@ -134,6 +133,7 @@ class Hub:
         if self._poll is not None and self._poll is not asyncio.current_task():
             self._poll.cancel()
         self._poll = None
+        self.window.clear()
         self._hubs.forget(self)
 
     def end_all(self, reply: Reply, error: str, reason: str) -> None:
@@ -176,21 +176,15 @@ class Hub:
         failing_since, pause = 0.0, FIRST_PAUSE_SECS
         while self.is_wanted and not self.ended:
             try:
-                response = await self._ask()
-                failed = response.status >= 500 or response.status == 429
-                error = None
+                failed = await self._ask_once()
             except TooLarge:
                 self._let_go()
                 return
-            except UpstreamError as caught:
-                failed, error = True, caught
             if not failed:
                 failing_since, pause = 0.0, FIRST_PAUSE_SECS
-                await self._take(response)
                 continue
             now = time.monotonic()
             failing_since = failing_since or now
-            self._refuse_waiting(*_failure(error, None if error else response))
             if now - failing_since > GIVE_UP_SECS:
                 self._end_readers("upstream-error")
             if self.is_wanted:
@@ -199,6 +193,22 @@ class Hub:
         if not self.ended:
             self._poll = None
             self.rest_if_idle()
+
+    async def _ask_once(self) -> bool:
+        """Whether it failed. The answer ends here: the next may be long in coming, and this one is
+        as large as an append may be."""
+        try:
+            response = await self._ask()
+        except TooLarge:
+            raise
+        except UpstreamError as error:
+            self._refuse_waiting(replies.problem_of(error), error.code)
+            return True
+        if response.status >= 500 or response.status == 429:
+            self._refuse_waiting(_as_reply(response), "upstream-error")
+            return True
+        await self._take(response)
+        return False
 
     async def _ask(self) -> UpstreamResponse:
         hubs = self._hubs
@@ -389,10 +399,3 @@ class Hub:
 def _as_reply(response: UpstreamResponse) -> Reply:
     headers = passed_headers(response.status, tuple(response.headers.items()), public=False)
     return Reply(response.status, headers, response.body)
-
-
-def _failure(error: UpstreamError | None, response: UpstreamResponse | None) -> tuple[Reply, str]:
-    if error is not None:
-        return replies.problem_of(error), error.code
-    assert response is not None
-    return _as_reply(response), "upstream-error"

@@ -23,6 +23,7 @@ from gateway.streams import Streams
 from gateway.tasks import Tasks
 from gateway.upstream import TooLarge, Upstream, UpstreamError
 from gateway.watch import Watch
+from gateway.window import Windows
 from protocol import replies
 from protocol.cursors import next_cursor
 from protocol.errors import ProtocolError
@@ -59,7 +60,7 @@ class Hubs:
         self.streams = streams
         self.is_public = is_public
         self.max_batch_bytes = config.cache.max_object_bytes
-        self.window_bytes = config.cache.hub_window_bytes
+        self.windows = Windows(serving.max_windows_bytes, config.cache.hub_window_bytes)
         self.gone: Callable[[str], None] = lambda stream: None  # the origin says 404
         self.begins_at = chunks.learn_earliest
         self.too_large: Callable[[Call, str], None] = lambda call, offset: None  # past us

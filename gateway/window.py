@@ -1,4 +1,8 @@
-"""The newest data of a followed stream, for live readers who are a little late."""
+"""The newest data of followed streams, for live readers who are a little late.
+
+All windows of a worker share one room: whoever follows many streams has them keep no more than
+that. Who needs what was dropped has it from a catch-up read.
+"""
 
 from collections import OrderedDict
 
@@ -6,11 +10,37 @@ from gateway.entries import Entry
 from gateway.rules.routes import is_replaced
 
 
+class Windows:
+    """The room of all windows. If it is short, the one that has not grown for longest shrinks."""
+
+    def __init__(self, most: int, most_of_one: int) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._by_age: OrderedDict[Window, None] = OrderedDict()  # those with entries
+        self.bytes = 0
+
+    def make(self) -> "Window":
+        return Window(self, self._most_of_one)
+
+    def count(self, window: "Window", more: int) -> None:
+        self.bytes += more
+        if more > 0:
+            self._by_age[window] = None
+            self._by_age.move_to_end(window)
+        elif not len(window):
+            self._by_age.pop(window, None)
+
+    def make_fit(self) -> None:
+        while self.bytes > self._most:
+            next(iter(self._by_age)).drop_oldest()
+
+
 class Window:
     """Entries by where they begin, the oldest first; each counts with all that it takes up, so
     that tiny ones are few as well."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, windows: Windows, most: int) -> None:
+        self._windows = windows
         self._most = most
         self._entries: OrderedDict[str, tuple[Entry, int]] = OrderedDict()  # and as it was counted
         self.bytes = 0
@@ -24,36 +54,41 @@ class Window:
 
     def add(self, entry: Entry) -> None:
         self._remove(entry.offset)
-        self._count(entry)
+        self._keep(entry)
 
     def recount(self, entry: Entry) -> None:
         """A form was added to it; if it was dropped meanwhile, it stays dropped."""
         kept = self._entries.get(entry.offset)
         if kept is not None and kept[0] is entry and kept[1] != entry.size:
-            self.bytes -= kept[1]
-            self._count(entry)
+            self._count(-kept[1])
+            self._keep(entry)
 
     def trim(self, earliest: str) -> None:
         """A snapshot stands for what was before."""
         while self._entries and is_replaced(next(iter(self._entries)), earliest):
-            self._drop_oldest()
+            self.drop_oldest()
 
     def clear(self) -> None:
         self._entries.clear()
-        self.bytes = 0
+        self._count(-self.bytes)
 
-    def _count(self, entry: Entry) -> None:
+    def drop_oldest(self) -> None:
+        _, (_, size) = self._entries.popitem(last=False)
+        self._count(-size)
+
+    def _keep(self, entry: Entry) -> None:
         size = entry.size
         self._entries[entry.offset] = (entry, size)
-        self.bytes += size
+        self._count(size)
         while self.bytes > self._most:  # a large one does not stay, either
-            self._drop_oldest()
+            self.drop_oldest()
+        self._windows.make_fit()
 
-    def _drop_oldest(self) -> None:
-        _, (_, size) = self._entries.popitem(last=False)
-        self.bytes -= size
+    def _count(self, more: int) -> None:
+        self.bytes += more
+        self._windows.count(self, more)
 
     def _remove(self, offset: str) -> None:
         kept = self._entries.pop(offset, None)
         if kept is not None:
-            self.bytes -= kept[1]
+            self._count(-kept[1])

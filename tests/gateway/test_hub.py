@@ -1,14 +1,16 @@
 """Live readers at their hub, without sockets: who is told what, and that nobody is left behind."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from weakref import ref
 
 import pytest
 
 from gateway.hub import Hub
 from gateway.hubs import KEPT_AT_ONCE
-from gateway.upstream import TooLarge, UpstreamError
+from gateway.upstream import TooLarge, UpstreamError, UpstreamResponse
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     OTHER_INCARNATION,
@@ -24,6 +26,7 @@ from tests.helpers.parts import (
 
 MakeParts = Callable[..., Parts]
 ZERO = nameless(0)
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -237,6 +240,60 @@ async def test_a_window_counts_the_events_that_are_made_of_its_entries(parts: Pa
     tail.answer(200, chunk(5, 1005, tail=True), b"\n" * 1000)
     await soon(lambda: the_hub(parts).position == nameless(1005))
     assert the_hub(parts).window.bytes > 7000
+
+
+async def test_all_windows_share_one_room_and_who_misses_something_catches_up(
+    make: MakeParts,
+) -> None:
+    parts = make(gateway={"max_windows_bytes": 5 * MIB // 2})
+    for name in "abcd":
+        one = parts.ask(f"{name}?offset={nameless(5)}&live=long-poll")
+        tail = await parts.upstream.next()
+        tail.answer(200, chunk(5, 5 + MIB // 2, tail=True), b"x" * (MIB // 2))
+        await one.exchange.answered()
+        two = parts.ask(f"{name}?offset={nameless(5 + MIB // 2)}&live=long-poll")
+        tail = await parts.upstream.next()
+        tail.answer(200, chunk(5 + MIB // 2, 5 + MIB // 2 + 9, tail=True), b"x" * 9)
+        await two.exchange.answered()
+    windows = parts.hubs.windows
+    kept = [name for name in "abcd" if parts.hubs._hubs[name].window.at(nameless(5))]
+    assert kept == ["a", "b", "c", "d"] and windows.bytes < 5 * MIB // 2
+    for name in "ef":
+        one = parts.ask(f"{name}?offset={nameless(5)}&live=long-poll")
+        (await parts.upstream.next()).answer(200, chunk(5, 5 + MIB // 2), b"x" * (MIB // 2))
+        await one.exchange.answered()
+    assert parts.hubs._hubs["a"].window.at(nameless(5)) is None
+    assert windows.bytes <= 5 * MIB // 2
+    late = parts.ask(f"a?offset={nameless(5)}&live=long-poll")
+    (await parts.upstream.next()).answer(200, chunk(5, 14 + MIB // 2, tail=True), b"caught up")
+    assert (await late.exchange.answered()).body == b"caught up"
+
+
+async def test_a_hub_that_has_ended_keeps_no_room(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.hub.LINGER_SECS", 0.0)
+    await batches(parts, b"news", b"more")
+    await soon(lambda: len(parts.hubs) == 0)
+    assert parts.hubs.windows.bytes == 0
+
+
+class Watched(UpstreamResponse):
+    """An answer that can be told to be gone."""
+
+
+async def test_an_answer_is_let_go_before_the_next_is_waited_for(parts: Parts) -> None:
+    """It may be 16 MiB, and the stream silent for days."""
+    await follow(parts)
+    answer = Watched(200, chunk(5, 9, tail=True), b"news")
+    (await parts.upstream.next()).future.set_result(answer)
+    kept = ref(answer)
+    del answer
+    await parts.upstream.next()
+    parts.upstream.asked[:] = parts.upstream.open  # which holds it as well
+    await quiet()
+    gc.collect()
+    assert kept() is None
 
 
 def shown(reader: Asking) -> bytes:
