@@ -8,7 +8,7 @@ change once a second, so the bytes up to the request id are kept for that second
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from weakref import ReferenceType, ref
+from weakref import ReferenceType, WeakValueDictionary, ref
 
 from gateway.rules.freshness import Policy
 from protocol.media import media_type, text_like
@@ -16,12 +16,14 @@ from protocol.names import DEFAULT_CONTENT_TYPE
 from protocol.offsets import incarnation_of_offset
 from protocol.sse import (
     base64_event,
-    base64_lines,
+    base64_piece,
     complete_utf8,
     data_event,
-    data_lines,
     data_start,
+    is_plain,
+    text_piece,
 )
+from wire.encoding import frame_chunk
 
 OVERHEAD_BYTES = 2048  # of an entry with its heads, beside its body
 
@@ -59,12 +61,45 @@ class Kept:
 
 
 class Lines:
-    """The lines of an event or the bytes of an answer, on their way to readers."""
+    """The bytes of an answer or of an event, on their way to readers."""
 
     __slots__ = ("__weakref__", "data")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+
+
+class Piece:
+    """Some lines of a large event as they are sent, framed or not."""
+
+    __slots__ = ("__weakref__", "data", "next", "size")
+
+    def __init__(self, data: bytes, size: int, following: int) -> None:
+        self.data = data
+        self.size = size  # without its frame
+        self.next = following  # where the next one begins in the body
+
+
+class EventLines(Lines):
+    """A body whose lines are made piece by piece as they are needed: a text of line ends is six
+    times as large then. Each piece exists once for all who have yet to take it."""
+
+    __slots__ = ("_is_text", "_pieces")
+
+    def __init__(self, body: bytes, *, is_text: bool) -> None:
+        super().__init__(body)
+        self._is_text = is_text
+        self._pieces: WeakValueDictionary[tuple[int, int, bool], Piece] = WeakValueDictionary()
+
+    def known_piece(self, start: int, end: int, framed: bool) -> Piece | None:
+        return self._pieces.get((start, end, framed))
+
+    def make_piece(self, start: int, end: int, framed: bool) -> Piece:
+        encode = text_piece if self._is_text else base64_piece
+        data, following = encode(self.data, start, end)
+        piece = Piece(frame_chunk(data) if framed else data, len(data), following)
+        self._pieces[start, end, framed] = piece
+        return piece
 
 
 @dataclass(slots=True)
@@ -89,7 +124,8 @@ class Entry:
     kept: Kept | None = field(default=None, repr=False)  # while it is in the store
     forms: dict[str, Form] = field(default_factory=dict)
     _event: bytes | None = None
-    _lines: "ReferenceType[Lines] | None" = None
+    _is_plain: bool | None = None
+    _lines: "ReferenceType[EventLines] | None" = None
 
     @property
     def size(self) -> int:
@@ -148,13 +184,19 @@ class Entry:
         """What comes before the lines of its event."""
         return data_start(self.body if self.is_text else b"")
 
-    def event_lines(self) -> "Lines":
+    @property
+    def is_plain_text(self) -> bool:
+        """Whether the lines of its event are its body."""
+        if self._is_plain is None:
+            self._is_plain = self.is_text and is_plain(self.body)
+        return self._is_plain
+
+    def event_lines(self) -> EventLines:
         """Of a body so large that its event is never put together: one for all who take it at a
         time, and gone with the last of them."""
         lines = None if self._lines is None else self._lines()
         if lines is None:
-            encode = data_lines if self.is_text else base64_lines
-            lines = Lines(encode(self.body))
+            lines = EventLines(self.body, is_text=self.is_text)
             self._lines = ref(lines)
         return lines
 

@@ -4,7 +4,8 @@ given to a connection in slices as its client takes them.
 A connection that is handed a whole message holds all of it for as long as the client likes. So it
 gets no more than it says it has room for, and what waits is a view of bytes that everyone shares.
 Those bytes are counted, once for all and once for each subject: who does not read can have the
-gateway keep only so much.
+gateway keep only so much. Where an event is not its body's bytes, it is made from them in pieces,
+each when the first client has room for it.
 """
 
 import asyncio
@@ -12,11 +13,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 
-from gateway.entries import Lines
+from gateway.entries import EventLines, Lines, Piece
 from wire.front import Exchange
 
 SLICE_BYTES = 64 * 1024
 WAIT_SECS = 10.0
+RECENT_BYTES = 4 * 1024 * 1024  # of pieces of events; a crowd takes each at about the same time
+PIECES_AT_ONCE = 8  # that are made for one client before others have their turn
 
 
 class Unsent:
@@ -29,6 +32,7 @@ class Unsent:
         self._of_subject: Counter[str] = Counter()
         self._freed: asyncio.Event | None = None  # if anyone waits for that
         self.total = 0
+        self.recent = Recent()
 
     def hold(self, subject: str, lines: Lines) -> bool:
         """Whether there is room. If so, it needs one `release`."""
@@ -97,6 +101,55 @@ def _was_last(holders: "Counter[Hashable]", key: Hashable) -> bool:
     return True
 
 
+class Recent:
+    """The pieces that were made last: the next reader of a crowd finds them."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[Piece] = deque()
+        self._bytes = 0
+
+    def piece(self, lines: EventLines, start: int, end: int, framed: bool) -> Piece:
+        piece = lines.known_piece(start, end, framed)
+        if piece is None:
+            piece = lines.make_piece(start, end, framed)
+            self._keep(piece)
+        return piece
+
+    def _keep(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self._bytes += len(piece.data)
+        while self._bytes > RECENT_BYTES:
+            self._bytes -= len(self._pieces.popleft().data)
+
+
+class Slices:
+    """The lines of a large event on their way to one client, up to `end` of its body; `made` is
+    told the size of each piece."""
+
+    def __init__(
+        self, lines: EventLines, end: int, *, framed: bool, made: Callable[[int], None]
+    ) -> None:
+        self.lines = lines
+        self._end = end
+        self._framed = framed
+        self._made = made
+        self._next = 0
+        self._piece: Piece | None = None  # kept while the connection may have it
+
+    @property
+    def left(self) -> int:
+        return self._end - self._next
+
+    def next(self, recent: Recent) -> memoryview:
+        self._piece = recent.piece(self.lines, self._next, self._end, self._framed)
+        self._next = self._piece.next
+        self._made(self._piece.size)
+        return memoryview(self._piece.data)
+
+
+Part = bytes | memoryview | Slices
+
+
 class Outgoing:
     """Parts on their way to one client, in order. `taken` is called whenever he took some."""
 
@@ -107,37 +160,72 @@ class Outgoing:
         self._unsent = unsent
         self._subject = subject
         self._taken = taken
-        self._parts: deque[memoryview] = deque()
+        self._parts: deque[memoryview | Slices] = deque()
         self._held: list[Lines] = []
+        self._turn: asyncio.Handle | None = None
         self.size = 0  # of what is not with the connection yet
+        self.unmade = 0  # bytes of bodies in it, of which no piece was made yet
 
-    def add(self, parts: Sequence[bytes | memoryview], shared: Lines | None = None) -> bool:
-        """False when there is no room for what they share with others."""
-        if shared is not None:
-            if not self._unsent.hold(self._subject, shared):
-                return False
+    def hold(self, shared: Lines) -> bool:
+        """Whether there is room for what is shared with others, before any of it is added."""
+        has_room = self._unsent.hold(self._subject, shared)
+        if has_room:
             self._held.append(shared)
+        return has_room
+
+    def add(self, parts: Sequence[Part]) -> None:
         for part in parts:
+            self._append(part)
+        self.pump()
+
+    def _append(self, part: Part) -> None:
+        if isinstance(part, Slices):
+            self._parts.append(part)
+            self.size += part.left
+            self.unmade += part.left
+        else:
             self._parts.append(memoryview(part))
             self.size += len(part)
-        self.pump()
-        return True
 
     def pump(self) -> None:
         """As much as the connection has room for; the rest when it says that it has."""
-        while self._parts and not self._exchange.is_full:
+        pieces = 0
+        while self._parts and not self._exchange.is_full and pieces < PIECES_AT_ONCE:
             part = self._parts.popleft()
-            sent = self._exchange.write_now(part)
-            if not sent:
-                sent = min(len(part), SLICE_BYTES)
-                self._exchange.write(part[:sent])
-            if sent < len(part):
-                self._parts.appendleft(part[sent:])
-            self.size -= sent
-        if self._parts:
-            self._exchange.when_writable(self._go_on)
-        else:
+            if isinstance(part, Slices):
+                self._cut(part)
+                pieces += 1
+            else:
+                self._give(part)
+        if not self._parts:
             self.clear()
+        elif self._exchange.is_full:
+            self._exchange.when_writable(self._go_on)
+        elif self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _cut(self, slices: Slices) -> None:
+        """The next piece goes before the rest, which is made later."""
+        before = slices.left
+        if not before:
+            return
+        piece = slices.next(self._unsent.recent)
+        self._parts.extendleft((slices, piece))
+        self.unmade -= before - slices.left
+        self.size += len(piece) - (before - slices.left)
+
+    def _give(self, part: memoryview) -> None:
+        sent = self._exchange.write_now(part)
+        if not sent:
+            sent = min(len(part), SLICE_BYTES)
+            self._exchange.write(part[:sent])
+        if sent < len(part):
+            self._parts.appendleft(part[sent:])
+        self.size -= sent
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        self._go_on()
 
     def _go_on(self) -> None:
         self.pump()
@@ -148,11 +236,15 @@ class Outgoing:
         await self._exchange.drain()
         while self._parts:
             self.pump()
+            await asyncio.sleep(0)  # a client that is quick never makes us wait otherwise
             await self._exchange.drain()
 
     def clear(self) -> None:
         self._parts.clear()
-        self.size = 0
+        self.size = self.unmade = 0
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
         for shared in self._held:
             self._unsent.release(self._subject, shared)
         self._held.clear()
@@ -167,7 +259,8 @@ def send_large(exchange: Exchange, unsent: Unsent, subject: str, head: bytes, bo
 
     outgoing = Outgoing(exchange, unsent, subject, taken)
     exchange.when_gone(outgoing.clear)
-    if not outgoing.add((head, body.data), body):
+    if not outgoing.hold(body):
         return False
+    outgoing.add((head, body.data))
     taken()
     return True

@@ -13,8 +13,8 @@ from typing import Protocol
 from gateway.answers import CLIENT_LEFT, JOIN_BYTES, LARGE_BYTES, Answers
 from gateway.calls import HUB_STATUS, WINDOW_STATUS, Call
 from gateway.config import ServingConfig
-from gateway.entries import Entry
-from gateway.outgoing import Outgoing, Unsent
+from gateway.entries import Entry, EventLines
+from gateway.outgoing import Outgoing, Part, Slices, Unsent
 from gateway.rules.challenges import Reason, invalid_token
 from protocol import replies
 from protocol.media import text_like
@@ -384,7 +384,8 @@ class SseReader:
         """The hard way, for a client that takes nothing any more."""
         if self.is_open or self._ending:
             self._close()
-            unsent = min(self._backlog(), self.bytes_sent)
+            unsent = self.call.exchange.backlog() + self._not_given()
+            unsent = min(unsent, self.bytes_sent)
             self._let_go()
             self.call.exchange.abort()
             self._answers.finish(self.call, 200, self.bytes_sent - unsent, ended=reason)
@@ -393,9 +394,7 @@ class SseReader:
         """The client has gone."""
         if self.is_open or self._ending:
             self._close()
-            self.bytes_sent -= min(
-                0 if self._outgoing is None else self._outgoing.size, self.bytes_sent
-            )
+            self.bytes_sent -= min(self._not_given(), self.bytes_sent)
             self._let_go()
             status = 200 if self._greeted else CLIENT_LEFT
             self._answers.finish(self.call, status, self.bytes_sent, ended="client-left")
@@ -505,40 +504,51 @@ class SseReader:
         waiting = 0 if self._outgoing is None else self._outgoing.size
         return self.call.exchange.backlog() + waiting
 
+    def _not_given(self) -> int:
+        """Of `bytes_sent`, what is not with the connection yet."""
+        return 0 if self._outgoing is None else self._outgoing.size - self._outgoing.unmade
+
     # -- large events --------------------------------------------------------------------------
 
     def _show_large(self, entry: Entry, cursor: int, at: float) -> None:
         """In slices as the client takes them, from bytes that all readers share."""
         if not self.is_open or self._is_slow():
             return
-        lines = entry.event_lines()
-        parts, size = self._parts_of(entry, lines.data, cursor)
         if self._outgoing is None:
             subject = self.call.principal.subject
             self._outgoing = Outgoing(self.call.exchange, self._unsent, subject, self._has_taken)
-        if not self._outgoing.add(parts, lines):
+        lines = entry.event_lines()
+        if not self._outgoing.hold(lines):
             self._has_taken()
             self.end("slow")
             return
-        self.bytes_sent += size
+        self._outgoing.add(self._parts_of(entry, lines, cursor))
         self._last_write = at
         self._has_taken()
 
-    def _parts_of(
-        self, entry: Entry, lines: bytes, cursor: int
-    ) -> tuple[list[bytes | memoryview], int]:
-        """The events of an entry in one frame, and their size without it."""
+    def _parts_of(self, entry: Entry, lines: EventLines, cursor: int) -> list[Part]:
+        """The events of an entry: in one frame if its lines are there, else in one for each piece
+        that is made of them."""
         start = DATA_START + self._held if self._held else entry.event_start()
-        whole = len(lines)
+        whole = len(entry.body)
         if entry.is_text and entry.incarnation and not entry.closed:
-            whole -= len(entry.body) - complete_utf8(entry.body)
-        self._held = bytes(lines[whole:])
+            whole = complete_utf8(entry.body)
+        self._held = entry.body[whole:] if entry.is_text else b""
         end = DATA_END + self._control(entry, cursor)
-        size = len(start) + whole + len(end)
-        parts: list[bytes | memoryview] = [start, memoryview(lines)[:whole], end]
-        if self.call.knows_chunks:
-            parts = [b"%x\r\n" % size, *parts, b"\r\n"]
-        return parts, size
+        if entry.is_plain_text:
+            return self._framed_together(start, memoryview(entry.body)[:whole], end)
+        self._count(len(start) + len(end))
+        framed = self.call.knows_chunks
+        slices = Slices(lines, whole, framed=framed, made=self._count)
+        return [self._frame(start), slices, self._frame(end)]
+
+    def _framed_together(self, *parts: bytes | memoryview) -> list[Part]:
+        size = sum(map(len, parts))
+        self._count(size)
+        return [b"%x\r\n" % size, *parts, b"\r\n"] if self.call.knows_chunks else [*parts]
+
+    def _count(self, size: int) -> None:
+        self.bytes_sent += size
 
     def _has_taken(self) -> None:
         """The client took some of what waits for it."""

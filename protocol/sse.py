@@ -14,6 +14,8 @@ from protocol.offsets import is_offset
 
 DATA_START = b"event: data\ndata:"
 DATA_END = b"\n\n"
+PIECE_BYTES = 48 * 1024  # of a payload; divisible by 3, so that its base64 is in whole groups
+_STEP_BYTES = 8 * 1024  # of a text, each byte of which may become six
 _BOM = b"\xef\xbb\xbf"
 _LF, _CR = b"\n\r"  # as numbers: `in` finds a number several times faster than bytes
 _encode_json = msgspec.json.Encoder().encode
@@ -49,6 +51,44 @@ def data_lines(payload: bytes) -> bytes:
 
 def base64_lines(payload: bytes) -> bytes:
     return b2a_base64(payload, newline=False)
+
+
+def is_plain(payload: bytes) -> bool:
+    """Whether a text is its own line."""
+    return _CR not in payload and _LF not in payload
+
+
+def text_piece(payload: bytes, start: int, end: int) -> tuple[bytes, int]:
+    """Some lines of a text from `start` on, and where the next ones begin. All pieces together are
+    the lines up to `end`; where they are cut depends on nothing but the payload."""
+    made: list[bytes] = []
+    size, most = 0, min(start + PIECE_BYTES, end)
+    while start < most and size < PIECE_BYTES:
+        stop = _not_within_crlf(payload, min(start + _STEP_BYTES, end), end)
+        made.append(_lines_between(payload, start, stop))
+        size += len(made[-1])
+        start = stop
+    return b"".join(made), start
+
+
+def base64_piece(payload: bytes, start: int, end: int) -> tuple[bytes, int]:
+    """As `text_piece`."""
+    stop = min(start + PIECE_BYTES, end)
+    return base64_lines(payload[start:stop]), stop
+
+
+def _not_within_crlf(payload: bytes, stop: int, end: int) -> int:
+    return (
+        stop + 1
+        if payload[stop - 1] == _CR and payload[stop : min(stop + 1, end)] == b"\n"
+        else stop
+    )
+
+
+def _lines_between(payload: bytes, start: int, stop: int) -> bytes:
+    lines = data_lines(payload[start:stop])
+    begins_line = start > 0 and payload[start - 1] in (_CR, _LF)
+    return b" " + lines if begins_line and lines.startswith(b" ") else lines
 
 
 def base64_event(payload: bytes) -> bytes:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.entries import Lines
-from gateway.outgoing import SLICE_BYTES, Unsent
-from protocol.sse import Decoder, Event, data_event
+from gateway.entries import EventLines, Lines
+from gateway.outgoing import PIECES_AT_ONCE, RECENT_BYTES, SLICE_BYTES, Recent, Unsent
+from protocol.sse import Decoder, Event, data_event, text_piece
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import Asking, KeptExchange, Parts, chunk, make_parts, quiet, soon
 
@@ -123,6 +123,96 @@ async def test_a_character_cut_between_two_large_batches_is_shown_whole(make: Ma
     first, told, second, _ = events(exchange)
     assert first.data + second.data == text.decode()
     assert json.loads(told.data)["streamNextOffset"] == nameless(LARGE)
+
+
+# -- events that are not their body's bytes ------------------------------------------------------
+
+
+class Encoder:
+    """Counts the pieces that are made of texts, in all and in one turn of the loop."""
+
+    def __init__(self) -> None:
+        self.pieces = self.most_in_a_turn = 0
+        self._of_turn = 0
+
+    def __call__(self, payload: bytes, start: int, end: int) -> tuple[bytes, int]:
+        if not self._of_turn:
+            asyncio.get_running_loop().call_soon(self._turn_over)
+        self.pieces += 1
+        self._of_turn += 1
+        self.most_in_a_turn = max(self.most_in_a_turn, self._of_turn)
+        return text_piece(payload, start, end)
+
+    def _turn_over(self) -> None:
+        self._of_turn = 0
+
+
+@pytest.fixture
+def encoder(monkeypatch: pytest.MonkeyPatch) -> Encoder:
+    counting = Encoder()
+    monkeypatch.setattr("gateway.entries.text_piece", counting)
+    return counting
+
+
+@pytest.mark.parametrize("body", [b"\r" * LARGE, b"\n " * (LARGE // 2)], ids=["cr", "lf"])
+async def test_an_event_of_line_ends_is_made_only_as_far_as_it_is_taken(
+    make: MakeParts, encoder: Encoder, body: bytes
+) -> None:
+    """It is six times as large as its message, and each who came and left had all of it made."""
+    parts = make()
+    for visit in range(1, 6):
+        exchange = narrow()
+        await follow(parts, body, exchange)
+        assert parts.hubs.unsent.total == LARGE
+        assert encoder.pieces <= 2 * visit
+        exchange.leave()
+
+
+async def test_an_event_is_made_once_for_a_crowd(make: MakeParts, encoder: Encoder) -> None:
+    parts, body = make(), b"\r" * LARGE
+    exchanges = [narrow() for _ in range(5)]
+    for exchange in exchanges:
+        await follow(parts, body, exchange)
+    while any(exchange.unread for exchange in exchanges):
+        for exchange in exchanges:
+            exchange.take()
+        await quiet()
+    pieces, at = 0, 0
+    while at < LARGE:
+        pieces, at = pieces + 1, text_piece(body, at, LARGE)[1]
+    assert encoder.pieces == pieces
+    assert len({exchange.data.partition(b"\r\n\r\n")[2] for exchange in exchanges}) == 1
+
+
+async def test_who_takes_an_event_at_once_does_not_keep_others_waiting(
+    make: MakeParts, encoder: Encoder
+) -> None:
+    parts, exchange, body = make(), KeptExchange(), b"\r" * LARGE
+    parts.ask("a?offset=-1&live=sse", exchange=exchange)
+    (await parts.upstream.next("GET")).answer(200, chunk(0, LARGE, tail=True), body)
+    await soon(lambda: parts.hubs.reader_count == 1)
+    assert encoder.pieces > 4 * PIECES_AT_ONCE
+    assert encoder.most_in_a_turn <= 2 * PIECES_AT_ONCE, "his replay and what he waits for"
+    data, _ = events(exchange)
+    assert data.data == "\n" * LARGE
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream"])
+@pytest.mark.parametrize("unit", [b"x", b"x\r\n"])
+async def test_the_log_tells_the_size_of_a_large_event_without_its_frames(
+    make: MakeParts, kind: str, unit: bytes
+) -> None:
+    parts, exchange = make(), narrow()
+    body = unit * (LARGE // len(unit))
+    await follow(parts, body, exchange, kind)
+    await take_all(exchange)
+    parts.hubs.end_stream("a")
+    await soon(lambda: exchange.finished > 0)
+    size, data = 0, exchange.data.partition(b"\r\n\r\n")[2]
+    while not data.startswith(b"0\r\n"):
+        length = int(data.partition(b"\r\n")[0], 16)
+        size, data = size + length, data[len(b"%x" % length) + length + 4 :]
+    assert parts.log.records[-1].bytes_sent == size > len(body)
 
 
 async def test_readers_share_what_waits_for_them(make: MakeParts) -> None:
@@ -278,6 +368,16 @@ async def test_an_answer_for_which_memory_has_no_room_waits_on_disk(
     assert other.response.body == bodies["a"]
     assert parts.hubs.unsent.total == LARGE, "of the first"
     one.leave()
+
+
+def test_recent_pieces_are_bounded_and_one_that_somebody_has_is_never_made_again() -> None:
+    recent, lines = Recent(), EventLines(bytes(RECENT_BYTES * 2), is_text=False)
+    first = at = recent.piece(lines, 0, len(lines.data), True)
+    while at.next < len(lines.data):
+        at = recent.piece(lines, at.next, len(lines.data), True)
+    assert RECENT_BYTES // 2 < sum(len(piece.data) for piece in recent._pieces) <= RECENT_BYTES
+    assert first not in recent._pieces
+    assert recent.piece(lines, 0, len(lines.data), True) is first
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 4), st.booleans())))

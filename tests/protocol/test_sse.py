@@ -145,6 +145,30 @@ def test_only_a_started_character_is_held_back(payload: bytes, held_back: int) -
     assert sse.complete_utf8(payload) == len(payload) - held_back
 
 
+@given(st.lists(st.sampled_from([b"\r", b"\n", b" ", b"x", "é".encode()])).map(b"".join))
+@example(b"123\r\n56")
+@example(b"123\n 56")
+def test_pieces_of_a_text_are_its_lines(payload: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sse, "_STEP_BYTES", 4)
+        patch.setattr(sse, "PIECE_BYTES", 12)
+        made, at = [], 0
+        while at < len(payload):
+            piece, at = sse.text_piece(payload, at, len(payload))
+            made.append(piece)
+    assert at == len(payload) and all(0 < len(piece) <= 12 + 6 * 5 for piece in made)
+    assert b"".join(made) == sse.data_lines(payload)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 2, 3])
+def test_pieces_of_base64_are_one_base64(more: int) -> None:
+    payload, made, at = bytes(range(256)) * 512 + b"x" * (3 + more), b"", 0
+    while at < len(payload):
+        piece, at = sse.base64_piece(payload, at, len(payload))
+        made += piece
+    assert base64.b64decode(made, validate=True) == payload
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.data())
 def test_cut_text_is_held_back_to_the_last_whole_character(text: str, data: st.DataObject) -> None:
     encoded = text.encode()
