@@ -473,6 +473,8 @@ class Front(RequestHandler):
         finally:
             self._answered += 1
             self._ending = resp.keep_alive is False
+            if isinstance(resp, web.Response):
+                resp.body = None  # aiohttp holds the last answer until it has the next
 
     def _pass_on(self, data: bytes, at: int, end: int) -> int:
         """Give aiohttp one whole request, as far as it is here."""

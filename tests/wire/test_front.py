@@ -9,7 +9,9 @@ from contextlib import suppress
 from typing import Any, cast
 
 import pytest
+from aiohttp import web
 
+from protocol.replies import Headers, Reply
 from tests.conftest import StartOrigin
 from tests.helpers.offsets import unnamed
 from tests.helpers.origin import MIB, LocalOrigin
@@ -22,6 +24,7 @@ from tests.helpers.rawhttp import (
     wait_until,
 )
 from wire.front import REQUESTS_A_TURN
+from wire.http import to_response
 
 TEXT = {"Content-Type": "text/plain"}
 JSON = {"Content-Type": "application/json"}
@@ -573,3 +576,26 @@ def test_an_append_is_kept_although_its_client_left(start_origin: StartOrigin, p
         connection.half_close()
         connection.wait_closed()
         wait_until(lambda: client.read("s").body == b"data")
+
+
+@pytest.mark.parametrize("next_request", ["offset=now&live=long-poll", ""])
+def test_an_answer_that_is_out_is_not_kept_for_the_connection(
+    start_origin: StartOrigin, monkeypatch: pytest.MonkeyPatch, next_request: str
+) -> None:
+    """aiohttp remembers the last answer of each connection until it has the next."""
+    answers: list[web.Response] = []
+
+    def noted(reply: Reply, stamp: Headers) -> web.Response:
+        answers.append(to_response(reply, stamp))
+        return answers[-1]
+
+    monkeypatch.setattr("origin.handlers.to_response", noted)
+    with start_origin().client() as client:
+        client.create("s", body=b"x" * MIB)
+        reply = client("GET", "s", query="offset=-1&live=long-poll")
+        assert len(reply.body) == MIB
+        if next_request:
+            path = f"{PREFIX}s?{next_request}"
+            client._connection.send(encode_request("GET", path))
+        wait_until(lambda: [answer.body for answer in answers] == [None] * len(answers))
+    assert len(answers) >= 2
