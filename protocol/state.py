@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import astuple
 
 from protocol import jsonmode
-from protocol.jsonmode import framed, split_messages
+from protocol.jsonmode import framed
 from protocol.offsets import is_offset
 from protocol.surrogates import Show, despite_halves
 from protocol.timestamps import timestamp_ms
@@ -93,6 +93,13 @@ class _RawHeaders(Struct, gc=False):
     offset: Raw = Raw()
 
 
+class _RawMessage(Struct, gc=False):
+    headers: _RawHeaders
+    type: Raw = Raw()
+    key: Raw = Raw()
+    value: Raw = Raw()
+
+
 class _RawFields(Struct, gc=False):
     headers: Raw = Raw()
     type: Raw = Raw()
@@ -103,8 +110,11 @@ class _RawFields(Struct, gc=False):
 
 _messages = msgspec.json.Decoder(list[_Loose])
 _message = msgspec.json.Decoder(_Loose)
+_raw_array = msgspec.json.Decoder(list[Raw])
+_raw_message = msgspec.json.Decoder(_RawMessage)
 _fields = msgspec.json.Decoder(_RawFields)
 _headers = msgspec.json.Decoder(_RawHeaders)
+_string = msgspec.json.Decoder(str)
 # What a decoder raises for bytes that it cannot make a value of.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -115,12 +125,31 @@ def check_messages(stored: bytes) -> None:
         messages = despite_halves(lambda text, _: _messages.decode(text), framed(stored))
     except _UNREADABLE:
         # Somewhere in it; or in a field that only other messages have, and then all is well.
-        for position, raw in enumerate(split_messages(stored)):
-            parse_message(raw, position)
+        despite_halves(_check_each, framed(stored))
         return
     for position, message in enumerate(messages):
         if (field := _fault(message)) is not None:
             raise StateError(position, field, RULES[field])
+
+
+def _check_each(text: bytes, show: Show) -> None:
+    for position, raw in enumerate(_raw_array.decode(text)):
+        if (field := _fault(_read_message(raw, show, position))) is not None:
+            raise StateError(position, field, RULES[field])
+
+
+def _read_message(raw: Raw, show: Show, position: int) -> _Loose:
+    """With all that is judged. The slow way is for the first message that is none."""
+    try:
+        return _message.decode(raw)
+    except _UNREADABLE:
+        pass
+    try:
+        found = _raw_message.decode(raw)
+    except _UNREADABLE:
+        return _decode_slowly(show(raw), position)
+    headers = _Headers(*[_text(field, show) for field in astuple(found.headers)])
+    return _Loose(headers, _text(found.type, show), _text(found.key, show), found.value)
 
 
 def parse_message(raw: bytes, position: int = 0) -> Message:
@@ -184,11 +213,11 @@ def _read_headers(text: bytes, show: Show) -> _RawHeaders:
     return _RawHeaders(*(Raw(show(field)) for field in astuple(_headers.decode(text))))
 
 
-def _text(raw: Raw) -> Any:
+def _text(raw: Raw, show: Show = bytes) -> Any:
     if not len(raw):
         return UNSET
     try:
-        return msgspec.json.decode(raw, type=str)
+        return _string.decode(show(raw))
     except _UNREADABLE:
         return None
 

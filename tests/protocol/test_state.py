@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import state
 from protocol.errors import ProtocolError
 from protocol.jsonmode import stored_form
 from protocol.state import (
@@ -585,3 +586,67 @@ def test_9_transaction_identifiers_mean_nothing_here() -> None:
     one, other = insert("1"), insert("2")
     grouped = [Change("user", "1", INSERT, b"0", txid="t"), Change("user", "2", INSERT, b"0")]
     assert materialise(grouped) == materialise([one, other])
+
+
+HALF_OFFSET = rb'{"type":"a","key":"b","headers":{"operation":"delete","offset":"\ud83d"}}'
+PAIR = rb'{"type":"\ud83d\ude00","key":"\\\ud83d\ude00","headers":{"operation":"delete"}}'
+
+
+@pytest.mark.parametrize("last", [b"", b"1", b'{"headers":[]}', rb'{"headers":"\ud83d"}'])
+def test_only_the_message_that_is_none_is_read_slowly(
+    last: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bytes] = []
+
+    def noted(raw: bytes, position: int) -> Any:
+        read.append(raw)
+        return decode_slowly(raw, position)
+
+    decode_slowly = state._decode_slowly
+    monkeypatch.setattr(state, "_decode_slowly", noted)
+    stored = b"".join(message + b"," for message in [HALF_OFFSET, PAIR] * 50 + [last] if message)
+    if last:
+        with pytest.raises(StateError, match="message 100"):
+            check_messages(stored)
+    else:
+        check_messages(stored)
+    assert read == ([last] if last else [])
+
+
+PARTS = [
+    rb'"\ud83d"',
+    rb'"\ud83d\ude00"',
+    rb'"\\ud83d"',
+    b'"a"',
+    b"1",
+    b'""',
+    b'"delete"',
+    b'"reset"',
+]
+NAMES = [b"operation", b"control", b"txid", b"timestamp", b"offset"]
+spelled_headers = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(PARTS)).map(
+    lambda named: b"{%b}" % b",".join(b'"%b":%b' % pair for pair in named.items())
+)
+spelled = st.builds(
+    lambda *parts: b'{"type":%b,"key":%b,"value":%b,"headers":%b}' % parts,
+    *[st.sampled_from(PARTS)] * 3,
+    spelled_headers | st.sampled_from(PARTS),
+)
+
+
+@given(st.lists(spelled | st.just(HALF_OFFSET), min_size=1, max_size=3))
+def test_an_append_with_halves_is_judged_as_its_messages_are(messages: list[bytes]) -> None:
+    def verdict(*at: tuple[int, bytes]) -> str:
+        try:
+            for position, message in at:
+                parse_message(message, position)
+        except StateError as error:
+            return str(error)
+        return ""
+
+    found = ""
+    try:
+        check_messages(b"".join(message + b"," for message in messages))
+    except StateError as error:
+        found = str(error)
+    assert found == verdict(*enumerate(messages))
