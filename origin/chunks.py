@@ -6,19 +6,20 @@ A fork's positions below its fork point are read from its source, up the chain.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 from cachetools import LRUCache
 
+from origin.messages import fitting_length, in_turns, is_whole
 from origin.storage.base import BelowFloor, Storage, UnknownStream
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.etags import format_etag, matches
-from protocol.jsonmode import fitting_length, framed, is_whole, split_messages
+from protocol.jsonmode import framed
 from protocol.media import text_like
+from protocol.nesting import SLICE_BYTES, batches
 from protocol.offsets import Offset
 from protocol.replies import Reply
 from protocol.sse import complete_utf8
@@ -26,11 +27,10 @@ from protocol.stream import Fork, is_of
 
 ENTRY_OVERHEAD_BYTES = 1024
 JOIN_BYTES = 64 * 1024  # below this one write of a copy beats two writes
-INLINE_BYTES = 64 * 1024  # of JSON that is looked through on the loop
+KNOWN_PLACES = 10_000  # inside appends, of which we remember whether a message ends there
+LOOKS_AT_A_TIME = 2  # through large appends: each is in memory as a whole
 
 MAX_CHARACTER_BYTES = 4  # in UTF-8
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -55,6 +55,14 @@ class Chunk:
         return self.fixed or (self.end == stream.tail and self.closed == stream.closed)
 
 
+@dataclass(slots=True, eq=False)
+class _Load:
+    """A chunk on its way, and how many wait for it."""
+
+    task: asyncio.Task[Chunk]
+    readers: int = 0
+
+
 Key = tuple[int, int]
 
 
@@ -63,7 +71,9 @@ class Chunks:
         self._storage = storage
         self._chunk_bytes = chunk_bytes
         self._cache: LRUCache[Key, Chunk] = LRUCache(cache_bytes, getsizeof=_cost)
-        self._loading: dict[tuple[int, int, int, bool], asyncio.Task[Chunk]] = {}
+        self._loading: dict[tuple[int, int, int, bool], _Load] = {}
+        self._message_ends: LRUCache[Key, bool] = LRUCache(KNOWN_PLACES)
+        self._looking = asyncio.Semaphore(LOOKS_AT_A_TIME)
         self.streams: dict[int, Stream] = {}
         self.hits = 0
         self.misses = 0
@@ -90,12 +100,23 @@ class Chunks:
             raise replies.offset_gone(stream.state, stream.earliest)
         self.misses += 1
         key = (stream.state.id, start, stream.tail, stream.closed)
-        task = self._loading.get(key)
-        if task is None:
+        load = self._loading.get(key)
+        if load is None:
             task = asyncio.create_task(self._load(stream, start), name=f"chunk {key}")
-            self._loading[key] = task
-            task.add_done_callback(lambda _: self._loading.pop(key, None))
-        return await asyncio.shield(task)
+            load = self._loading[key] = _Load(task)
+            task.add_done_callback(lambda _: self._end_load(key, load))
+        load.readers += 1
+        try:
+            return await asyncio.shield(load.task)
+        finally:
+            load.readers -= 1
+            if not load.readers:  # a load that nobody waits for ends
+                self._end_load(key, load)
+                load.task.cancel()
+
+    def _end_load(self, key: tuple[int, int, int, bool], load: "_Load") -> None:
+        if self._loading.get(key) is load:
+            del self._loading[key]
 
     def check_identity(self, stream: Stream, offset: Offset) -> None:
         """Refuse an offset of another stream."""
@@ -125,8 +146,22 @@ class Chunks:
         end = await self.boundary(stream, position, stream.tail)
         if end == position or not stream.is_json:
             return end == position
+        return await self._is_message_end(stream, position, end)
+
+    async def _is_message_end(self, stream: Stream, position: int, end: int) -> bool:
+        """Inside an append, which ends at `end`. Remembered: nothing changes there any more."""
+        if end - position <= SLICE_BYTES:
+            return await self._look(stream, position, end)
+        key = (stream.state.id, position)
+        if key not in self._message_ends:
+            async with self._looking:
+                if key not in self._message_ends:  # nor told by somebody who was before us
+                    self._message_ends[key] = await self._look(stream, position, end)
+        return self._message_ends[key]
+
+    async def _look(self, stream: Stream, position: int, end: int) -> bool:
         rest = await self.raw(stream, position - 1, end)
-        return rest.startswith(b",") and is_whole(rest[1:])
+        return rest.startswith(b",") and await is_whole(rest[1:])
 
     async def _is_cut_character(self, stream: Stream, position: int) -> bool:
         """Whether an append ends within the character that begins here: an event stream of text
@@ -146,27 +181,30 @@ class Chunks:
             return chunk
         if stream.is_json:
             data = data[1:-1] + b","  # an array has one byte more than its messages
-            length = await _aside(len(data), lambda: fitting_length(data, max_bytes - 1))
+            length = await fitting_length(data, max_bytes - 1)
+            self._message_ends[(stream.state.id, start + length)] = True
         else:
-            length = _fitting(await self.messages(stream, start, chunk.end), max_bytes)
+            length = _fitting(await self.appends(stream, start, chunk.end), max_bytes)
         end = start + length
         at_tail = end == stream.tail
         return self._make(stream, start, end, data[:length], at_tail, stream.closed and at_tail)
 
-    async def messages(self, stream: Stream, start: int, end: int) -> list[bytes]:
-        """What a range holds, message by message."""
-        if stream.is_json:
-            data = await self.raw(stream, start, end)
-            return await _aside(len(data), lambda: split_messages(data))
+    async def appends(self, stream: Stream, start: int, end: int) -> list[bytes]:
+        """The appends of a range."""
         spans = self._spans(stream, start, end)
         return [part for id_, s, e in spans for part in await self._storage.parts(id_, s, e)]
 
     async def batches(self, stream: Stream, start: int, end: int) -> AsyncIterator[list[bytes]]:
-        """All messages of a range, as many at a time as a chunk has."""
+        """All messages of a range, as many at a time as a chunk has at most."""
         while start < end:
             line = (start // self._chunk_bytes + 1) * self._chunk_bytes
             border = await self.boundary(stream, line, end)
-            yield await self.messages(stream, start, border)
+            if stream.is_json:
+                data = await self.raw(stream, start, border)
+                async for messages in in_turns(batches(data)):
+                    yield messages
+            else:
+                yield await self.appends(stream, start, border)
             start = border
 
     async def _load(self, stream: Stream, start: int) -> Chunk:
@@ -259,11 +297,6 @@ def _fitting(appends: list[bytes], most_bytes: int) -> int:
             break
         length += len(append)
     return length
-
-
-async def _aside(size_bytes: int, work: Callable[[], T]) -> T:
-    """Many messages take their time: in a thread, or everyone would wait."""
-    return work() if size_bytes <= INLINE_BYTES else await asyncio.to_thread(work)
 
 
 def _cost(chunk: Chunk) -> int:

@@ -1,10 +1,10 @@
 """Where a fork begins: at a message boundary of its source, or a little behind one."""
 
 from origin.chunks import Chunks
+from origin.messages import prefix_length
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
-from protocol.jsonmode import prefix_length
 from protocol.requests import ForkOf
 
 
@@ -27,7 +27,7 @@ async def fork_position(chunks: Chunks, source: Stream, earliest: int, asked: Fo
     length: int | None = asked.sub_offset
     if source.is_json:
         batch = await chunks.raw(source, start, end)
-        length = prefix_length(batch, asked.sub_offset) if batch else None
+        length = await prefix_length(batch, asked.sub_offset)
     if length is None or start + length > end:
         raise ProtocolError(
             400, "sub-offset-too-large", "Stream-Fork-Sub-Offset exceeds the next append."

@@ -4,7 +4,6 @@ Stored form: every message exactly as it came, blanks around it trimmed, followe
 Any run of whole messages is thereby a byte range, and a response body is that range in brackets.
 """
 
-import json
 from itertools import accumulate
 
 import msgspec
@@ -21,9 +20,6 @@ _BLANKS = b" \t\r\n"
 # things to us: UTF-8 inside strings, and a depth limit that does not depend on the call stack.
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _value = msgspec.json.Decoder(msgspec.Raw)
-
-# One message after the other, without the rest. Numbers stay text: Python limits their digits.
-_scan = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
 
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _DELTAS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
@@ -93,41 +89,6 @@ def split_messages(stored: bytes) -> list[bytes]:
 def split_array(array: bytes) -> list[bytes]:
     """The elements of a JSON array in UTF-8; msgspec.DecodeError if it is none."""
     return despite_halves(lambda text, show: list(map(show, _array.decode(text))), array)
-
-
-def is_whole(stored: bytes) -> bool:
-    """Whether the end of an append holds whole messages only. What begins inside a string or a
-    nested value has one quote or one bracket too many, so it cannot pass for that."""
-    try:
-        return stored != b"" and despite_halves(_is_value, framed(stored))
-    except (msgspec.DecodeError, RecursionError):
-        return False
-
-
-def _is_value(text: bytes, _: Show) -> bool:
-    return bool(_value.decode(text))
-
-
-def fitting_length(stored: bytes, most_bytes: int) -> int:
-    """Bytes of the first messages that fit, with their commas; of one at least. What does not fit
-    is not looked at, but for the message that would be next."""
-    text = stored.decode()
-    at = size = 0
-    while at < len(text) and (not size or size < most_bytes):
-        _, end = _scan(text, at)
-        more = len(text[at:end].encode()) + 1
-        if size and size + more > most_bytes:
-            break
-        at, size = end + 1, size + more
-    return size
-
-
-def prefix_length(stored: bytes, count: int) -> int | None:
-    """Bytes of the first `count` messages with their commas; None if there are fewer."""
-    messages = split_messages(stored)
-    if count > len(messages):
-        return None
-    return sum(map(len, messages[:count])) + count
 
 
 def _check_utf8(body: bytes) -> None:

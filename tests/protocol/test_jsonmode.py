@@ -11,10 +11,7 @@ from protocol.errors import ProtocolError
 from protocol.jsonmode import (
     DENSE,
     MAX_DEPTH,
-    fitting_length,
     framed,
-    is_whole,
-    prefix_length,
     split_messages,
     stored_form,
 )
@@ -115,9 +112,6 @@ def test_half_a_surrogate_pair_is_kept_as_it_came(half: bytes) -> None:
     stored = stored_form(b"[1 , " + half + b' ,"\\\\"]')
     assert stored == b"1," + half + b',"\\\\",'
     assert split_messages(stored) == [b"1", half, b'"\\\\"']
-    assert is_whole(stored) and is_whole(stored[2:])
-    assert not is_whole(stored[3:])
-    assert fitting_length(stored, 3 + len(half)) == prefix_length(stored, 2) == 3 + len(half)
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -290,53 +284,6 @@ def test_split_messages_are_the_written_ones(items: list[Any], layout: dict[str,
     assert stored == b"".join(message + b"," for message in messages)
 
 
-@given(st.lists(values, max_size=6), st.integers(0, 8))
-def test_prefix_length_ends_after_that_many_messages(items: list[Any], count: int) -> None:
-    stored = stored_form(json.dumps(items).encode())
-    length = prefix_length(stored, count)
-    if count > len(items):
-        assert length is None
-    else:
-        assert split_messages(stored[:length]) == split_messages(stored)[:count]
-
-
-@given(st.lists(values, min_size=1, max_size=6), layouts, st.integers(0, 60))
-def test_as_many_messages_as_fit_but_one_at_least(
-    items: list[Any], layout: dict[str, Any], most_bytes: int
-) -> None:
-    stored = stored_form(json.dumps(items, **layout).encode())
-    ends = [0]
-    for message in split_messages(stored):
-        ends.append(ends[-1] + len(message) + 1)
-    fitting = [end for end in ends[1:] if end <= max(most_bytes, ends[1])]
-    assert fitting_length(stored, most_bytes) == fitting[-1]
-
-
-def test_what_does_not_fit_is_not_looked_at() -> None:
-    """A reader who takes little of a large append must not pay for all of it."""
-    assert fitting_length(b"1,[2],nonsense", 6) == 6
-    assert fitting_length(b"1,[2],nonsense", 5) == 2
-
-
-def test_long_numbers_and_deep_messages_fit_as_any() -> None:
-    for message in (b"1" * 9000, b"1E400", b"[" * MAX_DEPTH + b"]" * MAX_DEPTH, b'"\\ud800"'):
-        assert fitting_length(message + b",1,", 1) == len(message) + 1
-
-
-@given(st.lists(values, min_size=1, max_size=6), layouts)
-def test_whole_is_what_begins_between_messages(items: list[Any], layout: dict[str, Any]) -> None:
-    stored = stored_form(json.dumps(items, **layout).encode())
-    begins, at = {0}, 0
-    for message in split_messages(stored)[:-1]:
-        at += len(message) + 1
-        begins.add(at)
-    after_commas = {n + 1 for n, byte in enumerate(stored[:-1]) if byte == ord(",")}
-    assert {n for n in after_commas | {0} if is_whole(stored[n:])} == begins
-    assert not is_whole(b"")
-
-
 def test_nothing_stored_is_framed_as_an_empty_array() -> None:
     assert framed(b"") == b"[]"
     assert split_messages(b"") == []
-    assert prefix_length(b"", 0) == 0
-    assert prefix_length(b"", 1) is None

@@ -1,0 +1,105 @@
+"""Where the messages of stored JSON end, told in slices: no step takes longer than its slice.
+
+What is stored was valid when it came, so strings and brackets are all there is to look at. Outside
+of strings valid JSON has no backslashes; inside, each makes one byte of what follows harmless.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from protocol.jsonmode import split_messages
+
+SLICE_BYTES = 32 * 1024
+
+_TOKEN = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_DELTAS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+
+
+class Place(NamedTuple):
+    """What a byte is in, as far as the bytes before it tell."""
+
+    in_string: bool = False
+    escaped: bool = False  # by a backslash right before it
+    depth: int = 0
+
+
+BETWEEN = Place()  # two messages
+
+
+def after(place: Place, text: bytes) -> Place:
+    """Where one is behind `text`."""
+    pieces, escaped = _between_quotes(place, text)
+    outside = b"".join(pieces[place.in_string :: 2])
+    opened = outside.count(b"[") + outside.count(b"{")
+    closed = outside.count(b"]") + outside.count(b"}")
+    in_string = place.in_string ^ (len(pieces) % 2 == 0)
+    return Place(in_string, escaped, place.depth + opened - closed)
+
+
+def _between_quotes(place: Place, text: bytes) -> tuple[list[bytes], bool]:
+    """Every second piece is a string; and whether the byte behind `text` is escaped."""
+    bare = text[place.escaped :].replace(b"\\\\", b"")
+    return bare.replace(b'\\"', b"").split(b'"'), bare.endswith(b"\\")
+
+
+def places(stored: bytes) -> Iterator[Place]:
+    """From slice to slice. What begins behind a comma of an append, and goes on to its end, ends
+    `BETWEEN` just when it began there: else it has one quote or one bracket too many."""
+    place = BETWEEN
+    for at in range(0, len(stored), SLICE_BYTES):
+        place = after(place, stored[at : at + SLICE_BYTES])
+        yield place
+
+
+def ends(place: Place, text: bytes) -> Iterator[int]:
+    """The places behind the commas between messages."""
+    in_string, depth = place.in_string, place.depth
+    for match in _TOKEN.finditer(text, place.escaped):
+        token = match[0]
+        if token == b'"':
+            in_string = not in_string
+        elif in_string:
+            continue
+        elif token == b",":
+            if depth == 0:
+                yield match.end()
+        else:
+            depth += 1 if token in b"[{" else -1
+
+
+def _first_end(place: Place, text: bytes) -> int | None:
+    """Most slices of a large message are passed over without a look at each token."""
+    if place.depth:
+        pieces, _ = _between_quotes(place, text)
+        outside = b"".join(pieces[place.in_string :: 2]).translate(_DELTAS, _NOT_BRACKETS)
+        if place.depth + min(accumulate(memoryview(outside).cast("b")), default=0) > 0:
+            return None
+    return next(ends(place, text), None)
+
+
+def batches(stored: bytes) -> Iterator[list[bytes]]:
+    """All messages, about a slice of them at a time; none after a slice that only went on with a
+    large one."""
+    start = 0
+    while len(stored) - start > SLICE_BYTES:
+        at = start + SLICE_BYTES - 1  # the next byte may be the comma that we look for
+        place = after(BETWEEN, stored[start:at])
+        while (end := _first_end(place, stored[at : at + SLICE_BYTES])) is None:
+            place = after(place, stored[at : at + SLICE_BYTES])
+            at += SLICE_BYTES
+            assert at < len(stored), "the last message has no comma"
+            yield []
+        yield _split(stored[start : at + end])
+        start = at + end
+    yield split_messages(stored[start:])
+
+
+def _split(piece: bytes) -> list[bytes]:
+    """Only the last message can be large: it need not be parsed."""
+    if len(piece) <= 2 * SLICE_BYTES:
+        return split_messages(piece)
+    *_, start = 0, *ends(BETWEEN, piece[:SLICE_BYTES])
+    return [*split_messages(piece[:start]), piece[start:-1]]
