@@ -207,9 +207,10 @@ class Snapshots:
             ready, size = [], 0
             for message in messages:
                 ready += [between, message]
-                size += len(message)
+                size += len(between) + len(message)
                 if size >= PIECE_BYTES:
                     yield b"".join(ready)
                     ready, size = [], 0
-            yield b"".join(ready)
+            if ready:
+                yield b"".join(ready)
         yield close_parts(boundary)
