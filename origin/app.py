@@ -121,7 +121,9 @@ class Origin:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECS)
-            self._service.sweep()
+            while self._service.sweep():  # the next step is a batch of its own
+                await self._service.settle()
+                await asyncio.sleep(0)
 
 
 def _new_id() -> int:

@@ -65,6 +65,7 @@ Send = Callable[[Reply], None]
 RECORD_OVERHEAD_BYTES = 4096
 RENEWALS_PER_TTL = 16
 SWEEP_AGAIN_MS = 1000
+SWEEP_STEP = 500  # streams that one step of a sweep looks at, and one batch removes
 SPARE_DEADLINES = 1024
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 COPIES_AT_A_TIME = 2  # of snapshots for forks: each is in memory as a whole
@@ -129,24 +130,33 @@ class Service:
             if not stream.forks:
                 self._unhold(stream)
 
-    def sweep(self) -> None:
-        """Remove what has expired; called about once a second."""
-        let_go, self._let_go = self._let_go, []
+    def sweep(self) -> bool:
+        """Remove some of what has expired; whether there is more. Called about once a second."""
+        let_go, self._let_go = self._let_go[:SWEEP_STEP], self._let_go[SWEEP_STEP:]
         for stream in let_go:
             if not stream.forks:
                 self._unhold(stream)
         now = self._clock_ms()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, stream_id = heapq.heappop(self._deadlines)
-            due = self._ids.get(stream_id)
-            if due is None or due.removing or due.state.gone:
-                continue
-            if self._is_alive(due, now):
-                if due.live_readers:
-                    self.renew(due)
-                self._note_deadline(due)
-            elif not due.removing and not due.state.gone:  # no room for its removal yet
-                heapq.heappush(self._deadlines, (now + SWEEP_AGAIN_MS, stream_id))
+        for _ in range(SWEEP_STEP):
+            if not self._is_due(now):
+                return False
+            self._end_or_note(heapq.heappop(self._deadlines)[1], now)
+        return self._is_due(now)
+
+    def _is_due(self, now_ms: int) -> bool:
+        return bool(self._deadlines) and self._deadlines[0][0] <= now_ms
+
+    def _end_or_note(self, stream_id: int, now_ms: int) -> None:
+        """Its time may have come, or it was renewed."""
+        due = self._ids.get(stream_id)
+        if due is None or due.removing or due.state.gone:
+            return
+        if self._is_alive(due, now_ms):
+            if due.live_readers:
+                self.renew(due)
+            self._note_deadline(due)
+        elif not due.removing and not due.state.gone:  # no room for its removal yet
+            heapq.heappush(self._deadlines, (now_ms + SWEEP_AGAIN_MS, stream_id))
 
     @property
     def stream_count(self) -> int:

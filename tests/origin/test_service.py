@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from origin.storage import filestore
+from origin.storage.base import Done
 from origin.storage.memory import MemoryStorage
 from protocol.replies import Reply
 from tests.conftest import StartOrigin
@@ -276,6 +277,29 @@ def test_expired_streams_leave_without_being_asked(clock: Clock, origin: LocalOr
     service = origin.origin._service
     wait_until(lambda: origin.call(lambda: service.stream_count) == 0)
     assert service.totals.stored_bytes == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_expires_at_one_moment_leaves_step_by_step(
+    start_origin: StartOrigin, clock: Clock, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr("origin.service.SWEEP_STEP", 7)
+    origin = start_origin(mode)
+    service = origin.origin._service
+    ended: list[int] = []
+    barrier = service._storage.barrier
+
+    def count(done: Done) -> None:
+        ended.append(service.totals.expired)
+        barrier(done)
+
+    with origin.client() as client:
+        for number in range(30):
+            client.create(f"s{number}", stream_ttl="5", body=b"x")
+    monkeypatch.setattr(service._storage, "barrier", count)
+    clock += 6
+    wait_until(lambda: origin.call(lambda: service.stream_count) == 0)
+    assert [n for n in ended if n < 30] == [7, 14, 21, 28]
 
 
 def test_deadlines_of_deleted_streams_are_forgotten(
