@@ -1,11 +1,28 @@
 """Where a fork begins: at a message boundary of its source, or a little behind one."""
 
+from collections.abc import Mapping
+
 from origin.chunks import Chunks
 from origin.messages import prefix_length
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.requests import ForkOf
+
+MAX_FORK_DEPTH = 256  # a read may walk all of it
+
+
+def check_depth(streams: Mapping[int, Stream], source: Stream) -> None:
+    """Refuse a fork of the last of too many forks."""
+    above = source.state.fork
+    for _ in range(MAX_FORK_DEPTH - 1):
+        if above is None:
+            return
+        above = streams[above.source_id].state.fork
+    if above is not None:
+        raise ProtocolError(
+            413, "fork-too-deep", f"Forks of forks may be {MAX_FORK_DEPTH} deep at most."
+        )
 
 
 async def fork_position(chunks: Chunks, source: Stream, earliest: int, asked: ForkOf) -> int:

@@ -19,7 +19,7 @@ from origin.blobs import BlobHolds
 from origin.buckets import Buckets
 from origin.chunks import Chunks
 from origin.config import LimitsConfig
-from origin.forks import fork_position
+from origin.forks import check_depth, fork_position
 from origin.problems import storage_problem
 from origin.storage.base import (
     Storage,
@@ -392,6 +392,7 @@ class Service:
                 )
         if request.strict_state and not source.state.strict_state:
             return replies.problem(409, "state-mismatch", "The source is no strict State stream.")
+        check_depth(self._ids, source)
         # As staged: what a snapshot that is on its way covers will not be there for a fork.
         inherited = source.state.snapshot
         source.forks += 1  # hold it until the fork holds it

@@ -416,6 +416,28 @@ def test_fork_of_itself_is_not_there(client: Client) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_forks_of_forks_have_an_end(
+    start_origin: StartOrigin, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr("origin.forks.MAX_FORK_DEPTH", 3)
+    origin = start_origin(mode)
+    with origin.client() as client:
+        client.create("0", body=b"0")
+        forks = [
+            client("PUT", str(n), {"Stream-Forked-From": f"{PREFIX}{n - 1}"}, str(n).encode())
+            for n in range(1, 6)
+        ]
+        assert [reply.status for reply in forks] == [201, 201, 201, 413, 404]
+        assert code(forks[3]) == (413, "fork-too-deep")
+        again = client("PUT", "3", {"Stream-Forked-From": PREFIX + "2"})
+        assert again.status == 200
+        monkeypatch.setattr("origin.forks.MAX_FORK_DEPTH", 2)  # what is deeper stays readable
+        assert client.read("3").body == b"0123"
+        client("DELETE", "2")
+        assert client("PUT", "beside", {"Stream-Forked-From": PREFIX + "1"}).status == 201
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_fork_starts_open_and_without_producers(start_origin: StartOrigin, mode: str) -> None:
     producer = {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}
     kind = {"Content-Type": "text/plain"}
