@@ -4,7 +4,7 @@ The way of a request:
 
 door       every request: limits, path, token, scope, rate; then one of the next three
 chunks     catch-up reads, snapshots, bootstraps: first level, second level, origin
-hubs       live reads: each reader to its stream's hub, which has one upstream tail
+hubs       live reads: each reader to its stream's hub, with one upstream tail and a window
 passes     writes, buckets and whatever else goes to the origin as it is
 spool      what slow clients have yet to read of large answers, on disk
 answers    the way out: responses as bytes, log lines, counters

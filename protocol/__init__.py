@@ -12,6 +12,7 @@ producers  idempotent producers: the verdict table
 stream     a stream's state, its records, and what may happen to it
 replies    outcomes to status, headers, body
 jsonmode   JSON bodies to stored bytes and back
+nesting    where the messages of stored JSON end, told in slices
 surrogates half a pair in JSON, which msgspec refuses
 timestamps RFC 3339
 state      messages of the State Protocol, and the state that they add up to
