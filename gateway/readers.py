@@ -501,8 +501,11 @@ class SseReader:
         return True
 
     def _backlog(self) -> int:
-        waiting = 0 if self._outgoing is None else self._outgoing.size
-        return self.call.exchange.backlog() + waiting
+        """What the client has to take before more can come. What waits for its turn alone, while
+        the connection has room, is none of his."""
+        exchange, outgoing = self.call.exchange, self._outgoing
+        waiting = outgoing.size if outgoing is not None and exchange.is_full else 0
+        return exchange.backlog() + waiting
 
     def _not_given(self) -> int:
         """Of `bytes_sent`, what is not with the connection yet."""

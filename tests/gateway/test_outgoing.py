@@ -197,6 +197,19 @@ async def test_who_takes_an_event_at_once_does_not_keep_others_waiting(
     assert data.data == "\n" * LARGE
 
 
+async def test_who_has_room_is_not_slow_while_he_waits_for_his_turn(make: MakeParts) -> None:
+    parts, exchange = make(gateway={"max_reader_backlog_bytes": LARGE // 2}), KeptExchange()
+    kind, size = "application/octet-stream", 4 * LARGE
+    parts.ask("a?offset=-1&live=sse", exchange=exchange)
+    (await parts.upstream.next("GET")).answer(200, chunk(0, 3, tail=True, kind=kind), b"abc")
+    for start in (3, 3 + size):
+        headers = chunk(start, start + size, tail=True, kind=kind)
+        (await parts.upstream.next()).answer(200, headers, bytes(size))
+    await soon(lambda: exchange.aborted or len(events(exchange)) == 6)
+    data = [base64.b64decode(event.data) for event in events(exchange) if event.kind == "data"]
+    assert data == [b"abc", bytes(size), bytes(size)] and not exchange.aborted
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream"])
 @pytest.mark.parametrize("unit", [b"x", b"x\r\n"])
 async def test_the_log_tells_the_size_of_a_large_event_without_its_frames(
