@@ -519,11 +519,16 @@ class Front(RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """aiohttp's own error pages would echo what the client sent."""
-        if status == 500:
+        if status == 500 and not self._has_left(exc):
             self.log_exception("unhandled error", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the response had begun")
         return self._server.refusals.response(status)
+
+    def _has_left(self, exc: BaseException | None) -> bool:
+        """Whether it failed because there is nobody to write to any more."""
+        is_gone = self.transport is None or self.transport.is_closing()
+        return is_gone and isinstance(exc, ConnectionResetError)
 
     # -- deadlines -----------------------------------------------------------------------------
 

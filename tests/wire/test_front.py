@@ -6,6 +6,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -328,6 +329,25 @@ def after_feeding(front: Any, data: bytes) -> tuple[int, bool]:
     """What is left of it at the end of the loop's turn, and whether more is read."""
     front.data_received(data)
     return len(front._buffer), front.transport.is_reading()
+
+
+@pytest.mark.parametrize("has_left", [True, False])
+def test_only_a_fault_of_ours_is_an_error_in_the_log(origin: LocalOrigin, has_left: bool) -> None:
+    """A client may leave while its answer begins."""
+    error, request = ConnectionResetError("closing"), cast(Any, SimpleNamespace(writer=Unwritten))
+    with origin.connect() as connection:
+        assert connection.request("GET", "/healthz").status == 200
+        [front] = origin.origin._server.connections
+        if has_left:
+            connection.close()
+            wait_until(lambda: not origin.origin._server.connections)
+        origin.call(lambda: front.handle_error(request, 500, error))
+    logged, origin.errors.found = origin.errors.found, []
+    assert len(logged) == (0 if has_left else 1)
+
+
+class Unwritten:
+    output_size = 0
 
 
 def test_large_appends_may_be_sent_ahead(start_origin: StartOrigin) -> None:
