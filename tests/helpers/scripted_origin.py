@@ -161,6 +161,7 @@ class ScriptedOrigin:
         self._tls = tls
         self._host = host
         self.port = 0
+        self._kept: socket.socket | None = None  # has the port while nobody listens
         self._scripts: dict[tuple[str, str], Script] = {}
         self._used: Counter[tuple[str, str]] = Counter()
         self._requests: list[Recorded] = []
@@ -191,6 +192,7 @@ class ScriptedOrigin:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+        self._give_back()
         self._await(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(WAIT_S)
@@ -203,8 +205,16 @@ class ScriptedOrigin:
         self._await(self._listen())
 
     def down(self) -> None:
-        """Refuse new connections and reset those there are."""
+        """Refuse new connections and reset those there are. Nobody else gets the port."""
         self._await(self._end())
+        self._kept = socket.socket()
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._kept.bind((self._host, self.port))
+
+    def _give_back(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
     def drop_connections(self, *, reset: bool = False) -> None:
         """End every connection from this side, as an idle timeout of an origin does."""
@@ -320,6 +330,7 @@ class ScriptedOrigin:
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(WAIT_S)
 
     async def _listen(self) -> None:
+        self._give_back()
         listening = socket.create_server((self._host, self.port), backlog=4096)
         self.port = listening.getsockname()[1]
         self._server = await self._loop.create_server(
