@@ -53,8 +53,9 @@ def start_origin(folder: Path) -> Start:
     """In memory: what is compared here is what stands in front of it."""
     command = [*weir_start(), "origin", "--host", "127.0.0.1", "--port", "0"]
     command += ["--storage", "memory", "--data-dir", str(folder)]
-    any_host = {"DS_SERVER__ALLOWED_HOSTS": "*"}  # each proxy calls it by another name
-    return Start(command, environment=any_host)
+    # Each proxy calls it by another name, and Envoy keeps no answer that varies by `Origin`.
+    open_to_all = {"DS_SERVER__ALLOWED_HOSTS": "*", "DS_HTTP__CORS_ORIGINS": "*"}
+    return Start(command, environment=open_to_all)
 
 
 def start_gateway(stage: Stage) -> Start:

@@ -19,6 +19,7 @@ from loadtest.proxies import (
 from loadtest.report import GATEWAY_BOARD
 from loadtest.targets import ENVOY, NODE, PLAIN_ENVOY
 from loadtest.tokens import TokenFiles, write_tokens
+from tests.helpers.rawhttp import PREFIX, Connection
 
 STAGE = Stage(Path("/f"), 18081, TokenFiles(Path("/t/jwks.json"), Path("/t/tokens.txt")))
 
@@ -52,6 +53,14 @@ def test_envoy_stands_in_front_of_the_origin(tmp_path: Path) -> None:
             with socket.create_connection(("127.0.0.1", server.port)) as sock:
                 sock.sendall(b"GET /v1/stream/bench/a HTTP/1.1\r\nHost: a\r\n\r\n")
                 assert sock.recv(100).startswith(b"HTTP/1.1 401 ")
+
+
+def test_the_origin_answers_any_proxy_with_what_can_be_kept(tmp_path: Path) -> None:
+    """Whatever name it is called by; Envoy keeps nothing that varies by `Origin`."""
+    with run_process(start_origin(tmp_path / "data"), tmp_path / "origin.log") as origin:
+        with Connection(origin.port) as connection:
+            answer = connection.request("GET", f"{PREFIX}a", {"Host": "of.a.proxy"})
+    assert (answer.status, answer.get("Vary")) == (404, None)
 
 
 def test_the_reference_is_written_to_directly(
