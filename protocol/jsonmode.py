@@ -21,8 +21,9 @@ _BLANKS = b" \t\r\n"
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _value = msgspec.json.Decoder(msgspec.Raw)
 
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_DELTAS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+# For `translate`: deletes everything but brackets, and turns those into +1 and -1.
+NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+DELTAS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
 
 def stored_form(body: bytes) -> bytes:
@@ -106,7 +107,7 @@ def _depth(message: bytes) -> int:
         return 0
     # Without escaped backslashes and quotes, every second piece between quotes is a string.
     bare = message.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = b"".join(bare.split(b'"')[::2]).translate(_DELTAS, _NOT_BRACKETS)
+    brackets = b"".join(bare.split(b'"')[::2]).translate(DELTAS, NOT_BRACKETS)
     return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
 

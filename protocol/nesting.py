@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from protocol.jsonmode import split_messages
+from protocol.jsonmode import DELTAS, NOT_BRACKETS, split_messages
 
 SLICE_BYTES = 32 * 1024
 
 _TOKEN = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_DELTAS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 
 
 class Place(NamedTuple):
@@ -74,7 +72,7 @@ def _first_end(place: Place, text: bytes) -> int | None:
     """Most slices of a large message are passed over without a look at each token."""
     if place.depth:
         pieces, _ = _between_quotes(place, text)
-        outside = b"".join(pieces[place.in_string :: 2]).translate(_DELTAS, _NOT_BRACKETS)
+        outside = b"".join(pieces[place.in_string :: 2]).translate(DELTAS, NOT_BRACKETS)
         if place.depth + min(accumulate(memoryview(outside).cast("b")), default=0) > 0:
             return None
     return next(ends(place, text), None)

@@ -175,7 +175,7 @@ def parse_read(query: str, last_event_id: str = "") -> Read:
 
 
 def query_pairs(query: str) -> list[str]:
-    """Bounded, because anybody may ask: 15,000 of them took 5 ms to look at."""
+    """Bounded, because they are read before the token is."""
     if query.count("&") >= MAX_PARAMETERS:
         raise ProtocolError(400, "invalid-query", "There are too many parameters.")
     return query.split("&")
