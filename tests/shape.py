@@ -1,0 +1,116 @@
+"""The shape of the product in numbers: `python -m tests.shape [FOLDER]`.
+
+Sizes of files, classes and functions, how many of our modules a module imports, import cycles, and
+attributes that are assigned from outside their object. Tests are left out.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from statistics import median
+
+PACKAGES = ("protocol", "wire", "origin", "gateway", "pages", "spark", "loadtest", "weir")
+LONG_FILE, LONG_CLASS, LONG_FUNCTION = 400, 300, 60
+WATCHED = ("gateway.door", "gateway.app")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Module:
+    def __init__(self, root: Path, path: Path) -> None:
+        text = path.read_text()
+        self.path = str(path.relative_to(root))
+        self.name = self.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        self.lines = text.count("\n")
+        self.tree = ast.parse(text)
+
+    def sizes(self, *kinds: type[ast.AST]) -> Iterator[tuple[int, str]]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, kinds) and isinstance(node, Function | ast.ClassDef):
+                yield (node.end_lineno or 0) - node.lineno + 1, f"{self.path}: {node.name}"
+
+    def imports(self, names: set[str]) -> set[str]:
+        """Modules of ours, at run time: what only the type checker needs is no dependency."""
+        return {name for name in _imported(self.tree) if name in names} - {self.name}
+
+    def late_assignments(self) -> Iterator[str]:
+        """`a.b.c = ...` and `local.c = callable`: an object completed by another."""
+        for node in ast.walk(self.tree):
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                if isinstance(target, ast.Attribute) and _is_late(target, node.value):
+                    yield f"{self.path}:{node.lineno}: {ast.unparse(target)}"
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        else:
+            yield from _imported(node)
+
+
+def _is_late(target: ast.Attribute, value: ast.expr) -> bool:
+    """A callable handed to an object that has been constructed already."""
+    own = isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
+    is_callable = isinstance(value, ast.Lambda) or (
+        isinstance(value, ast.Attribute)
+        and isinstance(value.value, ast.Name | ast.Attribute)
+        and ast.unparse(value).startswith("self.")
+    )
+    return not own and is_callable
+
+
+def read_modules(root: Path) -> list[Module]:
+    paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
+    return [Module(root, path) for path in paths]
+
+
+def find_cycle(modules: list[Module]) -> list[str]:
+    names = {module.name for module in modules}
+    try:
+        TopologicalSorter({m.name: m.imports(names) for m in modules}).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def print_shape(root: Path) -> None:
+    modules = read_modules(root)
+    names = {module.name for module in modules}
+    classes = [size for module in modules for size in module.sizes(ast.ClassDef)]
+    functions = [
+        size for module in modules for size in module.sizes(ast.FunctionDef, ast.AsyncFunctionDef)
+    ]
+    files = [(module.lines, module.path) for module in modules]
+    print(f"product: {len(files)} files, {sum(lines for lines, _ in files)} lines")
+    for package in PACKAGES:
+        lines = sum(m.lines for m in modules if m.name.partition(".")[0] == package)
+        print(f"  {package}: {lines}")
+    for what, sizes, most in (
+        ("files", files, LONG_FILE),
+        ("classes", classes, LONG_CLASS),
+        ("functions", functions, LONG_FUNCTION),
+    ):
+        long = sorted((size for size in sizes if size[0] > most), reverse=True)
+        middle = median(size for size, _ in sizes)
+        print(f"{what}: median {middle:.0f} lines, {len(long)} above {most}")
+        for size, where in long:
+            print(f"  {size} {where}")
+    for module in modules:
+        if module.name in WATCHED:
+            print(f"{module.name} imports {len(module.imports(names))} of our modules")
+    late = [place for module in modules for place in module.late_assignments()]
+    print(f"late assignments: {len(late)}")
+    print("".join(f"  {place}\n" for place in late), end="")
+    print("import cycle:", " -> ".join(find_cycle(modules)) or "none")
+
+
+if __name__ == "__main__":
+    print_shape(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent)
