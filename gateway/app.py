@@ -16,8 +16,8 @@ from aiohttp import web
 from gateway.accesslog import AccessLog, open_access_log
 from gateway.admin import WITH_METRICS, WITH_STREAMS, Status, ask_others
 from gateway.answers import Answers
+from gateway.cache import Cache
 from gateway.cdn import PurgeHook, is_public
-from gateway.chunks import Chunks
 from gateway.config import GatewayConfig, ServingConfig
 from gateway.console.minting import MintKey
 from gateway.console.service import Console
@@ -28,7 +28,8 @@ from gateway.jwks import Keys, source_of
 from gateway.metrics import Metrics
 from gateway.notices import LocalNotices, Notice, Notices, RedisNotices, SilentNotices
 from gateway.passes import Passes
-from gateway.shared import Revoked, SharedStore
+from gateway.rediscache import RedisCache
+from gateway.revoked import Revoked
 from gateway.spool import Spools
 from gateway.store import Store
 from gateway.streams import Streams
@@ -116,7 +117,7 @@ class Gateway:
         streams = self._streams = Streams()
         self._tokens = self._make_tokens()
         self.store = Store(config.cache.max_bytes, config.cache.max_object_bytes)
-        self.chunks = Chunks(
+        self.cache = Cache(
             config.cache,
             self.upstream,
             self.store,
@@ -128,7 +129,7 @@ class Gateway:
         self.hubs = Hubs(
             config,
             self.upstream,
-            self.chunks,
+            self.cache,
             streams,
             answers,
             lambda stream: is_public(public, stream),
@@ -139,7 +140,7 @@ class Gateway:
         self._passes = Passes(
             config,
             self.upstream,
-            self.chunks,
+            self.cache,
             streams,
             self._shared,
             self._notices,
@@ -147,15 +148,15 @@ class Gateway:
             answers,
             self._spools,
         )
-        self.chunks.replaced = self._forget
-        self.chunks.trimmed = self._trim
-        self.chunks.tell = self._passes.tell
-        self.hubs.gone = self.chunks.lost
-        self.chunks.followed_to = self.hubs.followed_to
+        self.cache.replaced = self._forget
+        self.cache.trimmed = self._trim
+        self.cache.tell = self._passes.tell
+        self.hubs.gone = self.cache.lost
+        self.cache.followed_to = self.hubs.followed_to
         self._door = Door(
             config,
             self._tokens,
-            self.chunks,
+            self.cache,
             self.hubs,
             self._passes,
             answers,
@@ -242,38 +243,38 @@ class Gateway:
         self.hubs.drain()
         seconds = self._config.gateway.drain_secs
         await asyncio.gather(self._door.settle(seconds), self.hubs.settle(seconds))
-        await self.chunks.close()
+        await self.cache.close()
         await self._opened.aclose()
 
     # -- purges --------------------------------------------------------------------------------
 
     def _forget(self, stream: str) -> None:
         """The stream is gone or another one: here, now."""
-        self.chunks.purge(stream)
+        self.cache.purge(stream)
         self.hubs.end_stream(stream)
 
     def _trim(self, stream: str, earliest: str) -> None:
         """A snapshot stands for what was before `earliest`."""
-        self.chunks.trim(stream, earliest)
+        self.cache.trim(stream, earliest)
         self.hubs.trim_stream(stream, earliest)
 
     def _on_gap(self) -> None:
         """Notices may have been missed: whatever is stored could be of a stream that is no more."""
-        self.chunks.purge_all()
+        self.cache.purge_all()
         self.hubs.clear_windows()
 
     def _on_notice(self, notice: Notice) -> None:
         self._passes.act(notice)
 
     def _register(self) -> None:
-        metrics, chunks, hubs, upstream = self.metrics, self.chunks, self.hubs, self.upstream
-        flights = chunks.flights
+        metrics, cache, hubs, upstream = self.metrics, self.cache, self.hubs, self.upstream
+        flights = cache.flights
         loop = asyncio.get_running_loop()
         metrics.gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(loop)))
         metrics.gauge("connections", "Open connections.", lambda: self._server.open_connections)
         metrics.gauge("cache_bytes", "Bytes in the first level.", lambda: self.store.bytes)
-        metrics.gauge("cache_entries", "Chunks in the first level.", lambda: len(self.store))
-        metrics.counter("cache_evictions", "Chunks that had to leave.", lambda: self.store.evicted)
+        metrics.gauge("cache_entries", "Cache in the first level.", lambda: len(self.store))
+        metrics.counter("cache_evictions", "Cache that had to leave.", lambda: self.store.evicted)
         metrics.gauge("hubs", "Streams that are followed.", lambda: len(hubs))
         metrics.gauge("window_bytes", "Recent data at hubs.", lambda: hubs.windows.bytes)
         metrics.gauge("live_readers", "Readers at hubs.", lambda: hubs.reader_count)
@@ -330,15 +331,15 @@ class Gateway:
         if self._shared is not None:
             self._register_redis(self._shared)
 
-    def _register_redis(self, shared: SharedStore) -> None:
+    def _register_redis(self, shared: RedisCache) -> None:
         metrics, revoked = self.metrics, self._revoked
         metrics.gauge("redis_up", "1 if Redis is in use, 0 without it.", lambda: shared.available)
         sealed = float(self._config.cache.redis_key != "")
         metrics.gauge("redis_sealed", "1 if values in Redis are sealed with a key.", lambda: sealed)
         metrics.counter("redis_failures", "Calls of Redis that failed.", lambda: shared.failures)
-        metrics.counter("shared_hits", "Chunks found in Redis.", lambda: shared.hits)
-        metrics.counter("shared_misses", "Chunks not found there.", lambda: shared.misses)
-        metrics.counter("shared_rejected", "Chunks not sealed by us.", lambda: shared.rejected)
+        metrics.counter("shared_hits", "Cache found in Redis.", lambda: shared.hits)
+        metrics.counter("shared_misses", "Cache not found there.", lambda: shared.misses)
+        metrics.counter("shared_rejected", "Cache not sealed by us.", lambda: shared.rejected)
         if revoked is not None:
             metrics.counter(
                 "revocations_unknown",
@@ -371,13 +372,13 @@ def _open_spools(config: GatewayConfig) -> Spools:
     return spools
 
 
-def _open_shared(config: GatewayConfig) -> SharedStore | None:
+def _open_shared(config: GatewayConfig) -> RedisCache | None:
     cache = config.cache
     if not cache.redis_url:
         return None
     if not cache.redis_key:
         log.warning(NO_REDIS_KEY)
-    return SharedStore(cache.redis_url, cache.redis_timeout_secs, cache.redis_key)
+    return RedisCache(cache.redis_url, cache.redis_timeout_secs, cache.redis_key)
 
 
 def _open_revoked(config: GatewayConfig) -> Revoked | None:

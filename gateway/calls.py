@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.chunks import Asker, Got
+from gateway.cache import Asker, Got
 from gateway.rules.access import ANYONE, Principal
 from gateway.rules.routes import Read, Route
 from wire.front import Exchange

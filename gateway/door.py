@@ -16,8 +16,8 @@ from typing import Any, cast
 
 from gateway.answers import JOIN_BYTES, Answers, CallerLog
 from gateway.bodies import Admission
+from gateway.cache import Cache, Got
 from gateway.calls import Call
-from gateway.chunks import Chunks, Got
 from gateway.config import GatewayConfig
 from gateway.console.service import Console
 from gateway.encodings import choose, compress, compressible
@@ -110,7 +110,7 @@ class Door:
         self,
         config: GatewayConfig,
         tokens: Tokens | None,
-        chunks: Chunks,
+        cache: Cache,
         hubs: Hubs,
         passes: Passes,
         answers: Answers,
@@ -122,7 +122,7 @@ class Door:
         self._config = config
         self._serving = config.gateway
         self._tokens = tokens
-        self._chunks = chunks
+        self._cache = cache
         self._hubs = hubs
         self._passes = passes
         self._answers = answers
@@ -189,7 +189,7 @@ class Door:
             return None
         entry = None if place.kept is None else place.kept.entry
         if entry is None or now >= entry.fresh_until:
-            entry = self._chunks.fresh(route.stream, place.offset)
+            entry = self._cache.fresh(route.stream, place.offset)
             place.kept = None if entry is None else entry.kept
             if entry is None:
                 return None
@@ -203,7 +203,7 @@ class Door:
         if self._has_rates and self._rates.take(principal.subject, now):
             return None
         if form.second != int(now):
-            self._chunks.touch(entry)
+            self._cache.touch(entry)
         if caller.log is None or caller.peer != peer:
             caller.peer = peer
             client = caller.client or peer
@@ -457,7 +457,7 @@ class Door:
     # -- chunks, snapshots, bootstraps ---------------------------------------------------------
 
     def _read_stored(self, call: Call) -> None:
-        entry = self._chunks.fresh(call.stream, call.route.part)
+        entry = self._cache.fresh(call.stream, call.route.part)
         if entry is not None:
             form = self._ready_form(entry, call.head.headers.get("accept-encoding"))
             if form is not None:
@@ -469,7 +469,7 @@ class Door:
     async def _read(self, call: Call) -> None:
         got: Got | None = None
         with suppress(TooLarge):
-            got = await self._chunks.get(call.stream, call.route.path, call.route.part, call.asker)
+            got = await self._cache.get(call.stream, call.route.path, call.route.part, call.asker)
         if got is None:
             await self._passes.stream(call)
             return
@@ -521,7 +521,7 @@ class Door:
             entry.forms[encoding] = Form(encoding, body, entry.etag_of(encoding))
         else:
             entry.forms[encoding] = plain
-        self._chunks.recount(entry)
+        self._cache.recount(entry)
 
     # -- pages ---------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from gateway.answers import CLIENT_LEFT, Answers
+from gateway.cache import OTHERS, Asker, Cache
 from gateway.calls import PASS_STATUS, Call
-from gateway.chunks import OTHERS, Asker, Chunks
 from gateway.config import GatewayConfig
 from gateway.entries import Entry
 from gateway.hub import INTERNAL_ERROR, Hub
@@ -48,7 +48,7 @@ class Hubs:
         self,
         config: GatewayConfig,
         upstream: Upstream,
-        chunks: Chunks,
+        cache: Cache,
         streams: Streams,
         answers: Answers,
         is_public: Callable[[str], bool],
@@ -62,11 +62,11 @@ class Hubs:
         self.max_batch_bytes = config.cache.max_object_bytes
         self.windows = Windows(serving.max_windows_bytes, config.cache.hub_window_bytes)
         self.gone: Callable[[str], None] = lambda stream: None  # the origin says 404
-        self.begins_at = chunks.learn_earliest
+        self.begins_at = cache.learn_earliest
         self.too_large: Callable[[Call, str], None] = lambda call, offset: None  # past us
         self.deliveries = 0
         self._serving = serving
-        self._chunks = chunks
+        self._cache = cache
         self._answers = answers
         self._cursor_key = config.cache.cursor_key.encode()
         most = serving.max_live_readers
@@ -112,7 +112,7 @@ class Hubs:
     def place(self, waiting: Waiting) -> None:
         """Park a long-poll at its hub, or find its data."""
         call, offset = waiting.call, waiting.offset
-        stored = self._chunks.fresh(call.stream, offset)
+        stored = self._cache.fresh(call.stream, offset)
         if stored is not None and not stored.is_empty:
             call.verdict, call.cache_status = "hit", "weir; hit"
             waiting.give(stored)
@@ -136,7 +136,7 @@ class Hubs:
     def _give_from_window(self, hub: Hub, waiting: Waiting, entry: Entry) -> bool:
         """Whether what the hub has is an answer. If it is the last we know of, it must say whether
         it is the latest there is (DS 5.6): more may have been written before the question."""
-        is_latest = self._chunks.hub_vouches_for(entry)
+        is_latest = self._cache.hub_vouches_for(entry)
         if entry.next_offset == hub.position and waiting.wants(entry) and not is_latest:
             hub.rest_if_idle()
             return False
@@ -150,7 +150,7 @@ class Hubs:
         for _ in range(LOOKS):
             offset = waiting.offset
             try:
-                got = await self._chunks.get(call.stream, call.route.path, offset, call.asker)
+                got = await self._cache.get(call.stream, call.route.path, offset, call.asker)
             except TooLarge:
                 waiting.pass_by()
                 return
@@ -210,7 +210,7 @@ class Hubs:
             self.follow(reader)
 
     async def _poll_from_now(self, call: Call) -> None:
-        got = await self._chunks.tail(call.stream, call.route.path, call.asker)
+        got = await self._cache.tail(call.stream, call.route.path, call.asker)
         call.note(got)
         entry = got.outcome
         if isinstance(entry, Reply):
@@ -232,7 +232,7 @@ class Hubs:
         while reader.is_open:
             before = reader.offset
             await self.unsent.room(call.principal.subject)
-            got = await self._chunks.get(call.stream, call.route.path, reader.offset, call.asker)
+            got = await self._cache.get(call.stream, call.route.path, reader.offset, call.asker)
             if not reader.is_open or reader.end_if_due():
                 return
             call.note(got)
@@ -248,7 +248,7 @@ class Hubs:
                 reader.show(self.delivery(entry))
             else:
                 stuck += 1
-            self._chunks.recount(entry)
+            self._cache.recount(entry)
             if entry.closed:
                 reader.end("closed")
                 return
@@ -349,9 +349,9 @@ class Hubs:
     def is_another(self, stream: str, incarnation: str, departure: int) -> bool:
         """Whether the stream was made anew behind our back: what we have and whom we serve belongs
         to the old one, as far as anyone can tell."""
-        other = self._chunks.learn(stream, incarnation, departure) in OTHERS
+        other = self._cache.learn(stream, incarnation, departure) in OTHERS
         if other:
-            self._chunks.tell_soon(stream)
+            self._cache.tell_soon(stream)
         return other
 
     def followed_to(self, stream: str) -> str | None:
@@ -418,7 +418,7 @@ class Hubs:
             self._spawn(self._renew(call), None, f"touch {call.stream}")
 
     async def _renew(self, call: Call) -> None:
-        await self._chunks.tail(
+        await self._cache.tail(
             call.stream, call.route.path, Asker("touch", call.token, call.principal.subject)
         )
 

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 from gateway.answers import CLIENT_LEFT, LARGE_BYTES, Answers
+from gateway.cache import OTHERS, Cache
 from gateway.calls import PASS_STATUS, WRITE_STATUS, Call
 from gateway.cdn import PurgeHook, cdn_headers, is_public
-from gateway.chunks import OTHERS, Chunks
 from gateway.config import GatewayConfig
 from gateway.entries import incarnation_told
 from gateway.notices import Notice, Notices
+from gateway.rediscache import RedisCache
 from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import (
     client_headers,
@@ -25,7 +26,6 @@ from gateway.rules.forwarding import (
     upstream_headers,
 )
 from gateway.rules.routes import Route, long_poll_target
-from gateway.shared import SharedStore
 from gateway.slots import Payers
 from gateway.spool import Outlet, Overflow, Spools
 from gateway.streams import Streams
@@ -54,9 +54,9 @@ class Passes:
         self,
         config: GatewayConfig,
         upstream: Upstream,
-        chunks: Chunks,
+        cache: Cache,
         streams: Streams,
-        shared: SharedStore | None,
+        shared: RedisCache | None,
         notices: Notices,
         hook: PurgeHook,
         answers: Answers,
@@ -68,7 +68,7 @@ class Passes:
         self._scheme = "https" if config.gateway.tls_cert_path else "http"
         self._hops = config.gateway.trusted_hops
         self._upstream = upstream
-        self._chunks = chunks
+        self._cache = cache
         self._streams = streams
         self._shared = shared
         self._notices = notices
@@ -116,7 +116,7 @@ class Passes:
             case _ if missing:
                 await self._doubt(route.stream)
             case _:
-                self._chunks.drop_tails(route.stream)
+                self._cache.drop_tails(route.stream)
 
     async def purge(self, notice: Notice) -> None:
         """Nothing that anyone has of what is obsolete may be served again."""
@@ -129,9 +129,9 @@ class Passes:
     def act(self, notice: Notice) -> None:
         """In this process, now."""
         if notice.reason == "snapshot":
-            self._chunks.trimmed(notice.stream, notice.earliest)
+            self._cache.trimmed(notice.stream, notice.earliest)
         elif not self._is_known(notice):
-            self._chunks.replaced(notice.stream)
+            self._cache.replaced(notice.stream)
 
     def _is_known(self, notice: Notice) -> bool:
         """Others find out as we do, and all of them tell."""
@@ -210,12 +210,12 @@ class Passes:
         """Whoever sees the new stream by our answer finds nothing of the old one here or there."""
         if route.mode in _OF_OTHERS:
             return
-        if self._chunks.learn(route.stream, incarnation_told(told), departure) in OTHERS:
+        if self._cache.learn(route.stream, incarnation_told(told), departure) in OTHERS:
             await self.tell(route.stream)
 
     async def _doubt(self, stream: str) -> None:
-        held = self._chunks.holds(stream)
-        self._chunks.doubt(stream)
+        held = self._cache.holds(stream)
+        self._cache.doubt(stream)
         if held:
             await self.tell(stream)
 
@@ -224,7 +224,7 @@ class Passes:
         earliest = told.get("stream-earliest-offset")
         if earliest is None or status not in (200, 410):
             return False
-        self._chunks.learn_earliest(route.stream, earliest)
+        self._cache.learn_earliest(route.stream, earliest)
         return True
 
     async def stream(self, call: Call, live_offset: str = "") -> None:
@@ -260,7 +260,7 @@ class Passes:
     def _begun(self, call: Call, answer: UpstreamStream) -> Reply:
         begins = answer.headers.get("stream-snapshot-offset", START)
         if call.route.mode == "bootstrap" and begins != START:  # and is smaller from now on
-            self._chunks.learn_earliest(call.stream, begins)
+            self._cache.learn_earliest(call.stream, begins)
         return Reply(answer.status, self._downstream(call, answer.status, answer.headers))
 
     def _end(

@@ -82,7 +82,7 @@ async def test_what_a_request_line_remembers_is_never_older_than_the_store(parts
     target = a_target()
     await parts.fill("a", chunk(0, 5), b"older")
     assert b"older" in (hit(parts, target) or b"")
-    parts.chunks.replaced("a")
+    parts.cache.replaced("a")
     assert hit(parts, target) is None
     await parts.fill("a", chunk(0, 5), b"newer")
     assert b"newer" in (hit(parts, target) or b"")
@@ -202,8 +202,8 @@ async def test_a_mistake_of_ours_is_a_500(
     def fail(*given: object) -> None:
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(parts.chunks, "fresh", fail)
-    monkeypatch.setattr(parts.chunks, "get", fail)
+    monkeypatch.setattr(parts.cache, "fresh", fail)
+    monkeypatch.setattr(parts.cache, "get", fail)
     answer = await parts.ask(target).exchange.answered()
     assert (answer.status, answer.json()["code"]) == (500, "internal-error")
     assert parts.hubs._slots.total == 0 and "a mistake" in caplog.text

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from gateway.calls import Call
-from gateway.shared import SharedStore
+from gateway.rediscache import RedisCache
 from gateway.upstream import TooLarge, UpstreamError
-from tests.gateway.test_chunks import DictShared
+from tests.gateway.test_cache import DictShared
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     INCARNATION,
@@ -34,7 +34,7 @@ async def make() -> AsyncIterator[MakeParts]:
     made: list[Parts] = []
 
     def start(shared: DictShared | None = None, **sections: Any) -> Parts:
-        made.append(make_parts(shared=cast(SharedStore, shared) if shared else None, **sections))
+        made.append(make_parts(shared=cast(RedisCache, shared) if shared else None, **sections))
         return made[-1]
 
     yield start
@@ -374,7 +374,7 @@ async def test_a_snapshot_goes_when_its_origin_lets_it(
     asking = parts.ask(SNAPSHOT, "DELETE")
     (await parts.upstream.next()).answer(status)
     assert (await asking.exchange.answered()).status == status
-    assert (parts.chunks.fresh("a", f"/snapshot/{AT(5)}") is None) is purges
+    assert (parts.cache.fresh("a", f"/snapshot/{AT(5)}") is None) is purges
     assert parts.log.records[-1].mode == "withdraw"
 
 
@@ -409,7 +409,7 @@ async def test_a_head_that_tells_of_a_snapshot_is_believed(parts: Parts) -> None
     told = chunk(9, 9) | {"stream-earliest-offset": AT(5), "stream-snapshot-offset": AT(5)}
     (await parts.upstream.next()).answer(200, told)
     assert (await asking.exchange.answered())["Stream-Snapshot-Offset"] == AT(5)
-    assert parts.chunks.fresh("a", "-1") is None
+    assert parts.cache.fresh("a", "-1") is None
 
 
 async def test_long_polls_below_the_snapshot_get_the_410(parts: Parts) -> None:
@@ -432,7 +432,7 @@ async def test_an_event_stream_below_the_snapshot_gets_the_410(parts: Parts) -> 
 async def test_a_410_without_an_earliest_offset_is_the_end_of_the_stream(parts: Parts) -> None:
     await parts.fill(f"a?offset={AT(5)}", chunk(5, 9), b"data")
     await parts.fill("a", {"content-type": "text/plain"}, b"", 410)
-    assert parts.chunks.fresh("a", AT(5)) is None
+    assert parts.cache.fresh("a", AT(5)) is None
 
 
 # -- reads with a limit --------------------------------------------------------------------------

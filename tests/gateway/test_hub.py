@@ -393,7 +393,7 @@ async def test_half_a_character_at_the_end_of_a_stream_is_sent_as_text(parts: Pa
 async def test_deletion_answers_who_waits_and_ends_who_reads(parts: Parts) -> None:
     reader, waiting = await follow(parts), poll(parts, 5)
     await parts.upstream.next()
-    parts.chunks.replaced("a")
+    parts.cache.replaced("a")
     assert reader.exchange.data.endswith(b"0\r\n\r\n")
     (await parts.upstream.next()).answer(404, {"content-type": "text/plain"}, b"gone")
     assert (await waiting.exchange.answered()).status == 404
@@ -407,7 +407,7 @@ async def test_a_late_purge_does_not_say_of_a_stream_that_it_is_gone(parts: Part
     """The notice may be about the stream that was there before."""
     waiting = poll(parts, 5)
     await parts.upstream.next()
-    parts.chunks.replaced("a")
+    parts.cache.replaced("a")
     (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
     answer = await waiting.exchange.answered()
     assert (answer.status, answer.body) == (200, b"news")
@@ -447,7 +447,7 @@ async def test_a_reader_who_replays_ends_when_his_stream_is_purged(parts: Parts)
     headers = {"content-type": "text/plain", "stream-next-offset": "x5"}  # no incarnation
     (await parts.upstream.next()).answer(200, headers, b"older")
     await soon(lambda: b"older" in reader.exchange.data)
-    parts.chunks.replaced("a")
+    parts.cache.replaced("a")
     await reader.exchange.answered()
     assert reader.exchange.data.endswith(b"0\r\n\r\n")
     assert parts.log.records[-1].ended == "deleted"
@@ -471,7 +471,7 @@ async def test_a_poll_that_shows_a_new_stream_purges_the_old_one_and_all_who_wai
     other = chunk(5, 9, tail=True, incarnation=OTHER_INCARNATION)
     (await parts.upstream.next()).answer(status, other, b"newer" if status == 200 else b"")
     again = await parts.upstream.next()
-    assert parts.chunks.fresh("a", "-1") is None and waiting.exchange.finished == 0
+    assert parts.cache.fresh("a", "-1") is None and waiting.exchange.finished == 0
     again.answer(200, other, b"newer")
     assert (await waiting.exchange.answered()).body == b"newer"
 

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from gateway.accesslog import AccessLog
 from gateway.answers import Answers
+from gateway.cache import Cache
 from gateway.calls import Call
 from gateway.cdn import PurgeHook
-from gateway.chunks import Chunks
 from gateway.config import (
     AuthConfig,
     CacheConfig,
@@ -30,7 +30,7 @@ from gateway.hubs import Hubs
 from gateway.metrics import Metrics
 from gateway.notices import SilentNotices
 from gateway.passes import Passes
-from gateway.shared import SharedStore
+from gateway.rediscache import RedisCache
 from gateway.slots import Payers
 from gateway.spool import Spools
 from gateway.store import Store
@@ -261,7 +261,7 @@ class Parts:
     upstream: HandOrigin
     store: Store
     streams: Streams
-    chunks: Chunks
+    cache: Cache
     hubs: Hubs
     passes: Passes
     door: Door
@@ -295,7 +295,7 @@ class Parts:
         self.hubs.drain()
         await self.door.settle(0)
         await self.hubs.settle(0)
-        await self.chunks.close()
+        await self.cache.close()
         await quiet()
 
 
@@ -311,7 +311,7 @@ class Asking:
 
 def make_parts(
     *,
-    shared: SharedStore | None = None,
+    shared: RedisCache | None = None,
     clock: Callable[[], float] | None = None,
     **sections: Mapping[str, Any],
 ) -> Parts:
@@ -327,13 +327,13 @@ def make_parts(
     upstream = cast(Upstream, origin)
     store = Store(config.cache.max_bytes, config.cache.max_object_bytes)
     timed: dict[str, Any] = {} if clock is None else {"clock": clock}
-    chunks = Chunks(config.cache, upstream, store, shared, streams, lambda _: False, **timed)
+    cache = Cache(config.cache, upstream, store, shared, streams, lambda _: False, **timed)
     answers = Answers(config, log, metrics, name="test", worker=0, **timed)
-    hubs = Hubs(config, upstream, chunks, streams, answers, lambda _: False, Watch(None))
+    hubs = Hubs(config, upstream, cache, streams, answers, lambda _: False, Watch(None))
     passes = Passes(
         config,
         upstream,
-        chunks,
+        cache,
         streams,
         shared,
         SilentNotices(),
@@ -343,14 +343,14 @@ def make_parts(
     )
 
     def forget(stream: str) -> None:
-        chunks.purge(stream)
+        cache.purge(stream)
         hubs.end_stream(stream)
 
     def trim(stream: str, earliest: str) -> None:
-        chunks.trim(stream, earliest)
+        cache.trim(stream, earliest)
         hubs.trim_stream(stream, earliest)
 
-    chunks.replaced, chunks.trimmed, hubs.gone = forget, trim, chunks.lost
-    chunks.followed_to, chunks.tell = hubs.followed_to, passes.tell
-    door = Door(config, None, chunks, hubs, passes, answers, metrics, id_prefix="t-")
-    return Parts(config, origin, store, streams, chunks, hubs, passes, door, log)
+    cache.replaced, cache.trimmed, hubs.gone = forget, trim, cache.lost
+    cache.followed_to, cache.tell = hubs.followed_to, passes.tell
+    door = Door(config, None, cache, hubs, passes, answers, metrics, id_prefix="t-")
+    return Parts(config, origin, store, streams, cache, hubs, passes, door, log)

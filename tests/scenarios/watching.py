@@ -11,7 +11,7 @@ Script = Callable[[Recorded], Awaitable[Answer]]
 
 def riders(gateway: LocalGateway) -> int:
     """Reads that wait for a fetch."""
-    flights = gateway.gateway.chunks.flights
+    flights = gateway.gateway.cache.flights
     return gateway.call(lambda: sum(flight.riders for flight in flights._open.values()))
 
 

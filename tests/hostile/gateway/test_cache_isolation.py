@@ -306,7 +306,7 @@ def test_an_acknowledged_write_is_in_every_read_that_begins_after_it(arena: Aren
         wait_until(lambda: gate.waiting == 1)
         assert write(arena, "rw", b"new").status == 204
         younger.send(encode_request("GET", PREFIX + "rw", bearer(arena.token())))
-        flights = arena.gateway.gateway.chunks.flights._open
+        flights = arena.gateway.gateway.cache.flights._open
         wait_until(lambda: sum(flight.riders for flight in flights.values()) == 2)
         gate.open()
         assert older.read_response().body == b"old,"

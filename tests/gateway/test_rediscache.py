@@ -1,4 +1,4 @@
-"""The second-level store and revoked ids; a real Redis is poisoned, killed, stopped."""
+"""The second level of the cache; a real Redis is poisoned, killed, stopped."""
 
 import asyncio
 import time
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gateway import shared
-from gateway.shared import Revoked, SharedStore, chunk_key, generation_key
+from gateway import rediscache
+from gateway.rediscache import RedisCache, chunk_key, generation_key
 from tests.helpers.redis import RedisServer, running_redis
 from tests.helpers.scripted_origin import until
 
@@ -31,33 +31,24 @@ def redis() -> Iterator[RedisServer]:
 
 def make_store(
     server: RedisServer, key: str = "secret", timeout_s: float = TIMEOUT_S
-) -> SharedStore:
-    return SharedStore(server.url, timeout_s, key, first_pause_s=PAUSE_S)
+) -> RedisCache:
+    return RedisCache(server.url, timeout_s, key, first_pause_s=PAUSE_S)
 
 
 @pytest.fixture
-async def store(redis: RedisServer) -> AsyncIterator[SharedStore]:
+async def store(redis: RedisServer) -> AsyncIterator[RedisCache]:
     store = make_store(redis)
     yield store
     await store.close()
 
 
-@pytest.fixture
-async def revoked(redis: RedisServer) -> AsyncIterator[Revoked]:
-    revoked = Revoked(redis.url, TIMEOUT_S, first_pause_s=PAUSE_S)
-    yield revoked
-    await revoked.close()
-
-
-async def fill(
-    store: SharedStore, stream: str = "s", offset: str = AT, value: bytes = b"x"
-) -> None:
+async def fill(store: RedisCache, stream: str = "s", offset: str = AT, value: bytes = b"x") -> None:
     generation, found = await store.get(stream, offset)
     assert generation is not None and found is None
     assert await store.put(stream, generation, offset, value, 60)
 
 
-async def value_of(store: SharedStore, stream: str = "s", offset: str = AT) -> bytes | None:
+async def value_of(store: RedisCache, stream: str = "s", offset: str = AT) -> bytes | None:
     return (await store.get(stream, offset))[1]
 
 
@@ -82,7 +73,7 @@ async def test_gateways_that_meet_a_new_stream_agree_on_its_generation(redis: Re
     await asyncio.gather(*(store.close() for store in stores))
 
 
-async def test_a_purge_hides_all_chunks_of_one_stream_only(store: SharedStore) -> None:
+async def test_a_purge_hides_all_chunks_of_one_stream_only(store: RedisCache) -> None:
     for stream, offset in (("s", AT), ("s", NEXT), ("t", AT)):
         await fill(store, stream, offset)
     assert await store.purge("s")
@@ -91,7 +82,7 @@ async def test_a_purge_hides_all_chunks_of_one_stream_only(store: SharedStore) -
     assert store.rejected == 0
 
 
-async def test_a_flight_from_before_a_purge_stores_nothing_readable(store: SharedStore) -> None:
+async def test_a_flight_from_before_a_purge_stores_nothing_readable(store: RedisCache) -> None:
     old = await store.generation("s")
     await store.purge("s")
     assert await store.put("s", old, AT, b"old", 60)
@@ -100,7 +91,7 @@ async def test_a_flight_from_before_a_purge_stores_nothing_readable(store: Share
     assert store.rejected == 0
 
 
-async def test_a_late_flight_does_not_bring_an_old_generation_back(store: SharedStore) -> None:
+async def test_a_late_flight_does_not_bring_an_old_generation_back(store: RedisCache) -> None:
     old = await store.generation("s")
     await store.purge("s")
     await fill(store, value=b"new")
@@ -109,13 +100,13 @@ async def test_a_late_flight_does_not_bring_an_old_generation_back(store: Shared
 
 
 @pytest.mark.parametrize("stream", ["s:" + AT, "{s}", "s\n", "weir:gen:s", "ß/日本", "a" * 1024])
-async def test_no_name_meets_another_key(store: SharedStore, stream: str) -> None:
+async def test_no_name_meets_another_key(store: RedisCache, stream: str) -> None:
     await fill(store, "s", value=b"one")
     await fill(store, stream, value=b"two")
     assert (await value_of(store, "s"), await value_of(store, stream)) == (b"one", b"two")
 
 
-async def test_chunks_end_with_their_time(store: SharedStore, redis: RedisServer) -> None:
+async def test_chunks_end_with_their_time(store: RedisCache, redis: RedisServer) -> None:
     generation = await store.generation("s")
     await store.put("s", generation, AT, b"x", 1.5)
     assert 1000 < redis.command("PTTL", chunk_key("s", AT)) <= 1500
@@ -124,7 +115,7 @@ async def test_chunks_end_with_their_time(store: SharedStore, redis: RedisServer
 
 
 async def test_an_oversized_chunk_is_not_stored(redis: RedisServer) -> None:
-    store = SharedStore(redis.url, TIMEOUT_S, max_value_bytes=10)
+    store = RedisCache(redis.url, TIMEOUT_S, max_value_bytes=10)
     generation = await store.generation("s")
     assert await store.put("s", generation, AT, b"x" * 10, 60)
     assert not await store.put("s", generation, NEXT, b"x" * 11, 60)
@@ -133,9 +124,9 @@ async def test_an_oversized_chunk_is_not_stored(redis: RedisServer) -> None:
 
 
 async def test_background_puts_are_bounded(
-    store: SharedStore, monkeypatch: pytest.MonkeyPatch
+    store: RedisCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "MAX_PUT_BYTES", 25)
+    monkeypatch.setattr(rediscache, "MAX_PUT_BYTES", 25)
     generation = await store.generation("s")
     taken = [store.put_soon("s", generation, str(n), b"x" * 10, 60) for n in range(4)]
     assert (taken, store.puts_dropped) == ([True, True, False, False], 2)
@@ -146,7 +137,7 @@ async def test_background_puts_are_bounded(
 # -- poison --------------------------------------------------------------------------------------
 
 
-async def test_a_value_of_another_place_is_rejected(store: SharedStore, redis: RedisServer) -> None:
+async def test_a_value_of_another_place_is_rejected(store: RedisCache, redis: RedisServer) -> None:
     await fill(store, "s", AT, b"one")
     await fill(store, "s", NEXT, b"two")
     redis.command("COPY", chunk_key("s", AT), chunk_key("s", NEXT), "REPLACE")
@@ -154,9 +145,7 @@ async def test_a_value_of_another_place_is_rejected(store: SharedStore, redis: R
     assert store.rejected == 1
 
 
-async def test_a_value_of_another_stream_is_rejected(
-    store: SharedStore, redis: RedisServer
-) -> None:
+async def test_a_value_of_another_stream_is_rejected(store: RedisCache, redis: RedisServer) -> None:
     await fill(store, "s", value=b"secret")
     await fill(store, "t", value=b"public")
     for make_key in (generation_key, lambda stream: chunk_key(stream, AT)):
@@ -166,7 +155,7 @@ async def test_a_value_of_another_stream_is_rejected(
 
 
 @pytest.mark.parametrize("at", [24, 35, 36, -1], ids=["nonce", "nonce-end", "text", "tag"])
-async def test_a_changed_byte_is_rejected(store: SharedStore, redis: RedisServer, at: int) -> None:
+async def test_a_changed_byte_is_rejected(store: RedisCache, redis: RedisServer, at: int) -> None:
     await fill(store, value=b"some value")
     sealed = bytearray(redis.command("GET", chunk_key("s", AT)))
     sealed[at] ^= 1
@@ -177,7 +166,7 @@ async def test_a_changed_byte_is_rejected(store: SharedStore, redis: RedisServer
 
 @pytest.mark.parametrize("poison", [b"x", b"x" * 52, b"x" * 5_000_000], ids=len)
 async def test_foreign_bytes_are_rejected(
-    store: SharedStore, redis: RedisServer, poison: bytes
+    store: RedisCache, redis: RedisServer, poison: bytes
 ) -> None:
     await fill(store)
     redis.command("SET", chunk_key("s", AT), poison)
@@ -186,7 +175,7 @@ async def test_foreign_bytes_are_rejected(
 
 
 @pytest.mark.parametrize("size", [24, 30, 36, 51])
-async def test_a_cut_value_is_rejected(store: SharedStore, redis: RedisServer, size: int) -> None:
+async def test_a_cut_value_is_rejected(store: RedisCache, redis: RedisServer, size: int) -> None:
     await fill(store, value=b"")
     assert await value_of(store) == b""
     redis.command("SET", chunk_key("s", AT), redis.command("GET", chunk_key("s", AT))[:size])
@@ -194,7 +183,7 @@ async def test_a_cut_value_is_rejected(store: SharedStore, redis: RedisServer, s
     assert store.rejected == 1
 
 
-async def test_redis_sees_no_content(store: SharedStore, redis: RedisServer) -> None:
+async def test_redis_sees_no_content(store: RedisCache, redis: RedisServer) -> None:
     await fill(store, value=b"content" * 100)
     assert b"content" not in redis.command("GET", chunk_key("s", AT))
 
@@ -208,7 +197,7 @@ async def test_another_secret_opens_nothing(redis: RedisServer) -> None:
     await theirs.close()
 
 
-async def test_keys_of_another_type_are_replaced(store: SharedStore, redis: RedisServer) -> None:
+async def test_keys_of_another_type_are_replaced(store: RedisCache, redis: RedisServer) -> None:
     for key in (generation_key("s"), chunk_key("s", AT)):
         redis.command("RPUSH", key, "x")
     assert await value_of(store) is None
@@ -217,7 +206,7 @@ async def test_keys_of_another_type_are_replaced(store: SharedStore, redis: Redi
     assert store.rejected > 0 and store.available
 
 
-async def test_a_poisoned_generation_is_replaced(store: SharedStore, redis: RedisServer) -> None:
+async def test_a_poisoned_generation_is_replaced(store: RedisCache, redis: RedisServer) -> None:
     redis.command("SET", generation_key("s"), "no generation" * 100)
     first = await store.generation("s")
     assert first is not None and first == await store.generation("s")
@@ -238,7 +227,7 @@ async def test_without_redis_every_answer_is_none(redis: RedisServer) -> None:
     await store.close()
 
 
-async def test_a_stopped_redis_costs_one_time_limit(store: SharedStore, redis: RedisServer) -> None:
+async def test_a_stopped_redis_costs_one_time_limit(store: RedisCache, redis: RedisServer) -> None:
     await fill(store)
     redis.pause()
     began = time.monotonic()
@@ -253,7 +242,7 @@ async def test_a_stopped_redis_costs_one_time_limit(store: SharedStore, redis: R
 
 
 async def test_a_dead_redis_is_left_alone(redis: RedisServer) -> None:
-    store = SharedStore(redis.url, TIMEOUT_S, first_pause_s=60)
+    store = RedisCache(redis.url, TIMEOUT_S, first_pause_s=60)
     redis.kill()
     await store.get("s", AT)
     failures = store.failures
@@ -263,7 +252,7 @@ async def test_a_dead_redis_is_left_alone(redis: RedisServer) -> None:
     await store.close()
 
 
-async def test_a_quick_restart_is_no_failure(store: SharedStore, redis: RedisServer) -> None:
+async def test_a_quick_restart_is_no_failure(store: RedisCache, redis: RedisServer) -> None:
     await fill(store)
     redis.restart()
     await fill(store)
@@ -271,7 +260,7 @@ async def test_a_quick_restart_is_no_failure(store: SharedStore, redis: RedisSer
     assert store.failures == 0
 
 
-async def test_it_comes_back_after_a_kill(store: SharedStore, redis: RedisServer) -> None:
+async def test_it_comes_back_after_a_kill(store: RedisCache, redis: RedisServer) -> None:
     await fill(store)
     redis.kill()
     assert await store.get("s", AT) == (None, None)
@@ -296,7 +285,7 @@ async def test_replies_are_never_mixed_up_after_time_limits(redis: RedisServer) 
     await store.close()
 
 
-async def test_a_caller_who_leaves_breaks_nothing(store: SharedStore, redis: RedisServer) -> None:
+async def test_a_caller_who_leaves_breaks_nothing(store: RedisCache, redis: RedisServer) -> None:
     for n in range(10):
         await fill(store, f"s{n}", value=b"%d" % n)
     for _ in range(20):
@@ -310,7 +299,7 @@ async def test_a_caller_who_leaves_breaks_nothing(store: SharedStore, redis: Red
 
 
 async def test_a_purge_during_an_outage_is_made_up_for(
-    store: SharedStore, redis: RedisServer
+    store: RedisCache, redis: RedisServer
 ) -> None:
     await fill(store, value=b"old")
     redis.pause()
@@ -323,7 +312,7 @@ async def test_a_purge_during_an_outage_is_made_up_for(
 
 
 async def test_a_purge_whose_writer_leaves_is_made_up_for(
-    store: SharedStore, monkeypatch: pytest.MonkeyPatch
+    store: RedisCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(*commands: object) -> None:
         await asyncio.Event().wait()
@@ -339,9 +328,9 @@ async def test_a_purge_whose_writer_leaves_is_made_up_for(
 
 
 async def test_purging_everything_is_tried_until_it_works(
-    store: SharedStore, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+    store: RedisCache, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "MAX_OWED", 0)
+    monkeypatch.setattr(rediscache, "MAX_OWED", 0)
     await fill(store)
     redis.command("ACL", "SETUSER", "default", "-del", "-scan")
     assert not await store.purge("s")
@@ -357,9 +346,9 @@ def rejected_calls(redis: RedisServer, command: str) -> int:
 
 
 async def test_more_purges_than_can_be_remembered_purge_everything(
-    store: SharedStore, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+    store: RedisCache, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "MAX_OWED", 1)
+    monkeypatch.setattr(rediscache, "MAX_OWED", 1)
     for stream in ("a", "b", "c"):
         await fill(store, stream)
     redis.pause()
@@ -371,7 +360,7 @@ async def test_more_purges_than_can_be_remembered_purge_everything(
 
 
 async def test_a_redis_that_takes_no_purges_is_not_read(
-    store: SharedStore, redis: RedisServer
+    store: RedisCache, redis: RedisServer
 ) -> None:
     await fill(store, value=b"old")
     redis.command("REPLICAOF", "127.0.0.1", "1")  # read-only from now on
@@ -382,9 +371,7 @@ async def test_a_redis_that_takes_no_purges_is_not_read(
     assert await value_of(store) is None
 
 
-async def test_a_full_redis_is_still_read_and_purged(
-    store: SharedStore, redis: RedisServer
-) -> None:
+async def test_a_full_redis_is_still_read_and_purged(store: RedisCache, redis: RedisServer) -> None:
     await fill(store)
     redis.command("CONFIG", "SET", "maxmemory", "1")
     assert not await store.put("s", await store.generation("s"), NEXT, b"y", 60)
@@ -413,67 +400,8 @@ async def test_a_server_that_is_no_redis_is_left_alone() -> None:
 
     server = await asyncio.start_server(babble, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    store = SharedStore(f"redis://127.0.0.1:{port}", TIMEOUT_S)
+    store = RedisCache(f"redis://127.0.0.1:{port}", TIMEOUT_S)
     assert await store.get("s", AT) == (None, None)
     assert not store.available
     await store.close()
     server.close()
-
-
-# -- revoked tokens ------------------------------------------------------------------------------
-
-
-async def test_ids_and_subjects_can_be_revoked(revoked: Revoked, redis: RedisServer) -> None:
-    redis.command("SET", "weir:revoked:jti:id-1", "1", "EX", "60")
-    redis.command("SET", "weir:revoked:sub:mallory", "1")
-    assert await revoked("id-1", "alice")
-    assert await revoked("id-2", "mallory")
-    assert not await revoked("id-2", "alice")
-    assert not await revoked("mallory", "id-1")
-    assert not await revoked("", "")
-    assert revoked.unknown == 0
-
-
-async def test_a_revocation_counts_at_once_and_can_be_lifted(
-    revoked: Revoked, redis: RedisServer
-) -> None:
-    assert not await revoked("id", "alice")
-    redis.command("SET", "weir:revoked:jti:id", "1")
-    assert await revoked("id", "alice")
-    redis.command("DEL", "weir:revoked:jti:id")
-    assert not await revoked("id", "alice")
-
-
-async def test_a_crowd_of_checks_is_few_round_trips(revoked: Revoked, redis: RedisServer) -> None:
-    redis.command("SET", "weir:revoked:jti:id-7", "1")
-    before = redis.command("INFO", "stats")["total_reads_processed"]
-    checks = (revoked(f"id-{n}", f"subject-{n % 10}") for n in range(1000))
-    assert [n for n, found in enumerate(await asyncio.gather(*checks)) if found] == [7]
-    assert redis.command("INFO", "stats")["total_reads_processed"] - before < 50
-    assert revoked.unknown == 0
-
-
-async def test_without_redis_what_was_known_holds(revoked: Revoked, redis: RedisServer) -> None:
-    redis.command("SET", "weir:revoked:sub:mallory", "1")
-    assert await revoked("id-1", "mallory")
-    redis.kill()
-    assert await revoked("id-2", "mallory")
-    assert not await revoked("id-3", "alice")
-    assert (revoked.unknown, revoked.available) == (2, False)
-
-
-async def test_a_stopped_redis_delays_checks_once(revoked: Revoked, redis: RedisServer) -> None:
-    redis.command("SET", "weir:revoked:jti:id", "1")
-    redis.pause()
-    began = time.monotonic()
-    answers = await asyncio.gather(*(revoked("id", f"s{n}") for n in range(2000)))
-    assert not any(answers) and time.monotonic() - began < 10 * TIMEOUT_S
-    redis.resume()
-    await until(lambda: revoked.available)
-    assert await revoked("id", "s")
-
-
-@pytest.mark.parametrize("name", ["\ud800", "a\r\nDEL x", "*", "x" * 8000], ids=ascii)
-async def test_hostile_ids_are_only_keys(revoked: Revoked, name: str) -> None:
-    assert not await revoked(name, name)
-    assert (revoked.unknown, revoked.available) == (0, True)

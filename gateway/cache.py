@@ -16,11 +16,11 @@ import msgspec
 from gateway.config import CacheConfig
 from gateway.entries import Entry, incarnation_told, is_true, make_entry
 from gateway.flights import Flight, Flights
+from gateway.rediscache import RedisCache
 from gateway.rules.downstream import passed_headers
 from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Expiry, Policy, Times, judge
 from gateway.rules.routes import BOOTSTRAP, is_replaced, part_target
-from gateway.shared import SharedStore
 from gateway.slots import OURS
 from gateway.store import Store
 from gateway.streams import News, Streams
@@ -77,13 +77,13 @@ def _settles(answer: Answer) -> bool:
     return isinstance(answer.outcome, Entry) and answer.outcome.immutable
 
 
-class Chunks:
+class Cache:
     def __init__(
         self,
         config: CacheConfig,
         upstream: Upstream,
         store: Store,
-        shared: SharedStore | None,
+        shared: RedisCache | None,
         streams: Streams,
         is_public: Public,
         clock: Callable[[], float] = time.time,
@@ -226,7 +226,7 @@ class Chunks:
             self._distrusted.add(stream)
             self._tasks.start(self._purge_shared(self._shared, stream), f"purge {stream}")
 
-    async def _purge_shared(self, shared: SharedStore, stream: str) -> None:
+    async def _purge_shared(self, shared: RedisCache, stream: str) -> None:
         try:
             await shared.purge(stream)
         finally:

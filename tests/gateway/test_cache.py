@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.chunks import Asker
+from gateway.cache import Asker
 from gateway.entries import Entry
-from gateway.shared import SharedStore
+from gateway.rediscache import RedisCache
 from protocol.replies import Reply
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
@@ -34,7 +34,7 @@ class Clock:
 
 
 class DictShared:
-    """Stands for `SharedStore`: generations and chunks in two dicts."""
+    """Stands for `RedisCache`: generations and chunks in two dicts."""
 
     def __init__(self) -> None:
         self.generations: dict[str, int] = {}
@@ -67,7 +67,7 @@ async def make() -> AsyncIterator[MakeParts]:
     made: list[Parts] = []
 
     def start(shared: DictShared | None = None, **sections: Any) -> Parts:
-        made.append(make_parts(shared=cast(SharedStore, shared) if shared else None, **sections))
+        made.append(make_parts(shared=cast(RedisCache, shared) if shared else None, **sections))
         return made[-1]
 
     yield start
@@ -114,7 +114,7 @@ async def test_a_stale_chunk_is_served_at_once_and_refreshed_once(
     stale = [await parts.ask("a").exchange.answered() for _ in range(5)]
     assert {s["Cache-Status"] for s in stale} == {"weir; hit; detail=stale"}
     (await parts.upstream.next()).answer(304, chunk(0, 5))
-    await soon(lambda: parts.chunks.fresh("a", "-1") is not None)
+    await soon(lambda: parts.cache.fresh("a", "-1") is not None)
     assert len(parts.upstream.asked) == 2
     assert parts.ask("a").response["Age"] == "0"
 
@@ -169,7 +169,7 @@ async def test_a_new_incarnation_drops_all_that_is_stored_of_the_old_one(parts: 
     await parts.fill("a", chunk(0, 5), b"older")
     other = chunk(5, 9, tail=True, incarnation=OTHER_INCARNATION)
     await parts.fill(f"a?offset={nameless(5)}", other, b"newer")
-    assert parts.chunks.fresh("a", "-1") is None
+    assert parts.cache.fresh("a", "-1") is None
     answer = await parts.fill("a", chunk(0, 5, incarnation=OTHER_INCARNATION), b"first")
     assert answer.body == b"first"
 
@@ -181,7 +181,7 @@ async def test_a_slow_answer_of_the_old_incarnation_does_not_bring_it_back(parts
     await parts.fill(f"a?offset={nameless(5)}", other, b"newer")
     old.answer(200, chunk(0, 5), b"older")
     await slow.exchange.answered()
-    assert parts.chunks.fresh("a", "-1") is None
+    assert parts.cache.fresh("a", "-1") is None
     again = parts.ask("a")
     (await parts.upstream.next()).answer(200, chunk(0, 5, incarnation=OTHER_INCARNATION), b"first")
     assert (await again.exchange.answered()).body == b"first"
@@ -195,36 +195,36 @@ async def test_a_first_word_of_the_incarnation_drops_what_is_of_another(parts: P
     told = chunk(0, 5, incarnation=OTHER_INCARNATION)
     (await parts.upstream.next("HEAD")).answer(200, told)
     await look.exchange.answered()
-    assert parts.chunks.fresh("a", "-1") is None
+    assert parts.cache.fresh("a", "-1") is None
 
 
 async def test_what_lands_after_a_purge_teaches_nothing(parts: Parts) -> None:
     """Or the first read of the new stream would look like a second re-creation."""
     slow = parts.ask("a")
     old = await parts.upstream.next()
-    parts.chunks.replaced("a")
+    parts.cache.replaced("a")
     old.answer(200, chunk(0, 5), b"older")
     await slow.exchange.answered()
     replaced: list[str] = []
-    parts.chunks.replaced = replaced.append
+    parts.cache.replaced = replaced.append
     await parts.fill("a", chunk(0, 5, incarnation=OTHER_INCARNATION), b"newer")
     assert replaced == []
-    stored = parts.chunks.fresh("a", "-1")
+    stored = parts.cache.fresh("a", "-1")
     assert stored is not None and stored.body == b"newer"
 
 
 async def test_a_404_drops_what_is_stored(parts: Parts, clock: Clock) -> None:
     await parts.fill("a", chunk(0, 5), b"hello")
     await parts.fill(f"a?offset={nameless(5)}", {}, b"", 404)
-    assert parts.chunks.fresh("a", "-1") is None
+    assert parts.cache.fresh("a", "-1") is None
 
 
 async def test_a_404_from_before_the_creation_ends_nobody(parts: Parts) -> None:
     early = parts.ask("a")
     asked = await parts.upstream.next()
-    parts.chunks.replaced("a")  # created meanwhile
+    parts.cache.replaced("a")  # created meanwhile
     replaced: list[str] = []
-    parts.chunks.replaced = replaced.append
+    parts.cache.replaced = replaced.append
     asked.answer(404)
     assert (await early.exchange.answered()).status == 404
     assert replaced == []
@@ -248,7 +248,7 @@ async def test_a_chunk_is_shared_through_the_second_level(make: MakeParts) -> No
     await one.fill("a", chunk(0, 5), b"hello")
     await one.fill(f"a?offset={nameless(5)}", chunk(5, 9), b"more")
     await meet(other, INCARNATION)
-    got = await other.chunks.get("a", "/v1/stream/a", nameless(5), ASKER)
+    got = await other.cache.get("a", "/v1/stream/a", nameless(5), ASKER)
     assert isinstance(got.outcome, Entry) and got.outcome.body == b"more"
     assert got.answer.verdict == "hit" and other.upstream.open == []
 
@@ -294,7 +294,7 @@ async def test_after_a_gap_the_second_level_is_believed_only_on_the_origins_word
     one, other = make(shared), make(shared)
     await one.fill("a", chunk(0, 5), b"hello")
     await meet(other, INCARNATION)
-    other.chunks.purge_all()
+    other.cache.purge_all()
     asking = other.ask("a")
     (await other.upstream.next("GET")).fail()
     assert (await asking.exchange.answered()).status == 502
@@ -308,7 +308,7 @@ async def test_a_look_from_before_a_purge_vouches_for_nothing(make: MakeParts) -
     (await other.upstream.next("GET")).answer(304, chunk(0, 5))
     await first.exchange.answered()
     look = await other.upstream.next("HEAD")
-    other.chunks.replaced("a")
+    other.cache.replaced("a")
     look.answer(200, chunk(0, 5))
     await quiet()
     again = other.ask("a")
@@ -370,10 +370,10 @@ async def test_who_asks_for_expiry_asks_once(parts: Parts) -> None:
     await quiet()
     assert parts.upstream.unseen("HEAD") == []
     await parts.fill("a?offset=3x", plain | {"stream-next-offset": "4x"}, b"x")
-    assert parts.chunks.fresh("a", "3x") is not None
+    assert parts.cache.fresh("a", "3x") is not None
 
 
 async def test_a_refused_read_gives_a_reply_and_no_entry(parts: Parts) -> None:
-    task = asyncio.create_task(parts.chunks.get("a", "/v1/stream/a", "-1", ASKER))
+    task = asyncio.create_task(parts.cache.get("a", "/v1/stream/a", "-1", ASKER))
     (await parts.upstream.next()).answer(403)
     assert isinstance((await task).outcome, Reply)

@@ -1,25 +1,23 @@
-"""What gateways share through Redis: immutable chunks, and the ids of revoked tokens.
+"""The second level of the cache: immutable parts of streams, shared by gateways through Redis.
 
 A stream has a generation, a random token. A chunk is sealed with it, and only chunks of the
 present generation are opened: to forget the generation is to purge the stream, and a flight that
 stores its chunk after a purge does no harm. Redis is never trusted: what does not carry our seal
-is dropped and counted, and what does may have been put back (`chunks` asks the origin). Its
+is dropped and counted, and what does may have been put back (`cache` asks the origin). Its
 absence never fails a request, it only costs one to the origin.
 """
 
 import asyncio
 import re
 import secrets
-from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import TypeGuard
 
-from cachetools import LRUCache
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gateway.redislink import FIRST_PAUSE_S, Batch, Command, Link, Reply
+from gateway.redislink import FIRST_PAUSE_S, Command, Link, Reply
 
 MIB = 1024 * 1024
 MAX_VALUE_BYTES = 4 * MIB
@@ -31,13 +29,6 @@ GENERATION_TTL_S = 7 * 86_400
 
 GENERATION_KEYS = "weir:gen:"
 CHUNK_KEYS = "weir:chunk:"
-REVOKED_ID_KEYS = "weir:revoked:jti:"
-REVOKED_SUBJECT_KEYS = "weir:revoked:sub:"
-
-# Whether a token counts as revoked when Redis cannot say and has not said so before. An outage
-# of Redis must not lock every reader out; what limits a stolen token is its own short life.
-REVOKED_WHEN_UNKNOWN = False
-REMEMBERED_REVOKED = 10_000
 
 _GENERATION = re.compile(rb"[0-9a-f]{24}")
 _GENERATION_BYTES = 24
@@ -46,8 +37,8 @@ _HEAD_BYTES = _GENERATION_BYTES + _NONCE_BYTES
 _SEAL_BYTES = _HEAD_BYTES + 16  # and the tag
 
 
-class SharedStore:
-    """The second-level store. Chunks are sealed and encrypted with `key`, which the fleet shares.
+class RedisCache:
+    """Chunks are sealed and encrypted with `key`, which the fleet shares.
 
     Without one the key is known to everybody: that shows accidents, it does not stop intent.
     """
@@ -224,62 +215,6 @@ class SharedStore:
             return True
         replies = await self.link.attempt(("DEL", *keys))
         return replies is not None and isinstance(replies[0], int)
-
-
-class Revoked:
-    """Whether an operator has revoked a token, by its id or its subject:
-
-        SET weir:revoked:jti:<id> 1 EX <seconds>        SET weir:revoked:sub:<subject> 1
-
-    When Redis cannot say, what it said last holds, else REVOKED_WHEN_UNKNOWN.
-    """
-
-    def __init__(self, url: str, timeout_s: float, *, first_pause_s: float = FIRST_PAUSE_S) -> None:
-        # A link of its own: the store may distrust a Redis that can still tell what is revoked.
-        self._link = Link(url, timeout_s, first_pause_s=first_pause_s, max_connections=2)
-        self._batch = Batch(self._link)
-        self._seen: LRUCache[bytes, bool] = LRUCache(REMEMBERED_REVOKED)
-        self.unknown = 0  # answers that were given without Redis
-
-    @property
-    def available(self) -> bool:
-        return self._link.available
-
-    async def __call__(self, token_id: str, subject: str) -> bool:
-        return (await self.many([(token_id, subject)]))[0]
-
-    async def many(self, named: Sequence[tuple[str, str]]) -> list[bool]:
-        """For each pair of a token's id and its subject, in one question."""
-        keys = [revoked_keys(*pair) for pair in named]
-        commands: list[Command] = [("EXISTS", key) for some in keys for key in some]
-        replies = iter(await self._batch.call(*commands) or ())
-        return [self._judge(some, list(islice(replies, len(some)))) for some in keys]
-
-    def _judge(self, keys: list[bytes], replies: list[Reply]) -> bool:
-        known = [self._learn(*pair) for pair in zip(keys, replies, strict=False)]
-        unknown = len(known) < len(keys) or not all(known)
-        self.unknown += unknown
-        return any(key in self._seen for key in keys) or (unknown and REVOKED_WHEN_UNKNOWN)
-
-    def _learn(self, key: bytes, reply: Reply) -> bool:
-        """Keep what Redis said, if it said anything."""
-        if not isinstance(reply, int):
-            return False
-        if reply:
-            self._seen[key] = True
-        else:
-            self._seen.pop(key, None)
-        return True
-
-    async def close(self) -> None:
-        await self._link.close()
-        await self._batch.close()
-
-
-def revoked_keys(token_id: str, subject: str) -> list[bytes]:
-    """Keys as bytes: a token may hold half a surrogate pair, which must not break the call."""
-    named = ((REVOKED_ID_KEYS, token_id), (REVOKED_SUBJECT_KEYS, subject))
-    return [(prefix + name).encode(errors="surrogatepass") for prefix, name in named if name]
 
 
 def generation_key(stream: str) -> str:
