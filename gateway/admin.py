@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.config import ServingConfig
+from gateway.console.figures import Figures
 from gateway.exposition import gauge_text, merge_metrics
 from protocol.replies import NO_STORE, Reply, problem
 from wire.front import Exchange, FrontServer
@@ -30,6 +31,7 @@ STOP_SECS = 1.0
 WITH_METRICS = b"metrics\n"
 WITHOUT_METRICS = b"ready\n"
 WITH_STREAMS = b"streams\n"
+WITH_FIGURES = b"figures\n"
 
 _TEXT: tuple[str, str] = ("Content-Type", "text/plain; charset=utf-8")
 _PAGE: tuple[tuple[str, str], ...] = (
@@ -49,6 +51,13 @@ class Exposed(Protocol):
     def render(self) -> bytes: ...
 
 
+class Told(Protocol):
+    """What one worker tells of itself to the others."""
+
+    def recent_streams(self) -> list[str]: ...
+    def figures(self) -> Figures: ...
+
+
 class Served(Protocol):
     """What the gateway tells about itself."""
 
@@ -56,7 +65,8 @@ class Served(Protocol):
     def ready(self) -> bool: ...
     @property
     def metrics(self) -> Exposed: ...
-    def recent_streams(self) -> list[str]: ...
+    @property
+    def overview(self) -> Told: ...
 
 
 class Status(msgspec.Struct, array_like=True):
@@ -65,6 +75,7 @@ class Status(msgspec.Struct, array_like=True):
     ready: bool
     metrics: bytes = b""
     streams: list[str] = []
+    figures: Figures | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +175,10 @@ class Admin:
 
     def _status(self, question: bytes) -> Status:
         metrics = self._served.metrics.render() if question == WITH_METRICS else b""
-        streams = self._served.recent_streams() if question == WITH_STREAMS else []
-        return Status(self._served.ready, metrics, streams)
+        overview = self._served.overview
+        streams = overview.recent_streams() if question == WITH_STREAMS else []
+        figures = overview.figures() if question == WITH_FIGURES else None
+        return Status(self._served.ready, metrics, streams, figures)
 
     async def _ask_all(self, question: bytes) -> dict[int, Status]:
         """What each worker says that answers in time, ourselves included."""

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.cache import Asker, Got
+from gateway.outcomes import UNDECIDED, Outcome, read_outcome
+from gateway.reads import Asker, Got
 from gateway.rules.access import ANYONE, Principal
 from gateway.rules.routes import Read, Route
 from wire.front import Exchange
@@ -28,10 +29,8 @@ class Call:
     route: Route = NO_ROUTE
     principal: Principal = ANYONE
     token: str | None = field(default=None, repr=False)  # to be forwarded; empty if there is none
-    role: str = ""
+    outcome: Outcome = UNDECIDED
     flight_id: str = ""
-    verdict: str = "pass"
-    cache_status: str = ""
     encoding: str = ""
     wait_s: float = 0.0
     upstream_s: float = 0.0
@@ -59,40 +58,20 @@ class Call:
     def asker(self) -> Asker:
         return Asker(self.request_id, self.token, self.principal.subject)
 
+    def settle(self, outcome: Outcome) -> None:
+        self.outcome = outcome.after(self.outcome)
+
     def note(self, got: Got) -> None:
         """Remember how the bytes came about."""
-        answer = got.answer
-        self.verdict = answer.verdict
-        self.cache_status = cache_status(got)
+        fetched = got.fetched
+        role = ""
         if got.flight:
             self.flight_id = str(got.flight)
-            self.role = "leader" if got.leads else "follower"
+            role = "leader" if got.leads else "follower"
+        self.settle(
+            read_outcome(fetched.verdict, role, status=fetched.status, stored=fetched.stored)
+        )
         self.wait_s += got.waited_s
         if got.leads:
-            self.upstream_s += answer.upstream_s
-            self.upstream_requests += answer.status != 0
-
-
-def cache_status(got: Got) -> str:
-    """RFC 9211; the reason for going to the origin follows from the verdict."""
-    answer = got.answer
-    collapsed = "; collapsed; detail=collapsed" if got.collapsed else ""
-    match answer.verdict:
-        case "hit":
-            return "weir; hit" + collapsed
-        case "hub":
-            return WINDOW_STATUS
-        case "pass":
-            return PASS_STATUS
-        case "stale":
-            return "weir; hit; detail=stale"
-        case "revalidated":
-            return f"weir; fwd=stale; fwd-status=304{collapsed}"
-    stored = "; stored" if answer.stored else ""
-    return f"weir; fwd=uri-miss; fwd-status={answer.status}{stored}{collapsed}"
-
-
-HUB_STATUS = "weir; fwd=uri-miss; collapsed; detail=hub"
-WINDOW_STATUS = "weir; hit; detail=hub"
-PASS_STATUS = "weir; fwd=bypass"
-WRITE_STATUS = "weir; fwd=method"
+            self.upstream_s += fetched.upstream_s
+            self.upstream_requests += fetched.status != 0

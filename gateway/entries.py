@@ -133,6 +133,18 @@ class Entry:
         event = 0 if self._event is None else len(self._event)
         return OVERHEAD_BYTES + len(self.body) + forms + event
 
+    def is_fresh(self, now: float) -> bool:
+        """Whether it can be served without asking anyone. The other two are for when it is not."""
+        return self.immutable and now < self.fresh_until
+
+    def is_usable_stale(self, now: float) -> bool:
+        """While the origin is asked whether it still holds."""
+        return self.immutable and now < self.stale_until
+
+    def may_stand_in(self, now: float) -> bool:
+        """For an origin in trouble (RFC 5861 4)."""
+        return self.immutable and now < self.error_until
+
     @property
     def is_text(self) -> bool:
         return text_like(self.content_type)

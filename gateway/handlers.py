@@ -12,7 +12,7 @@ from typing import cast
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
-from gateway.bodies import Admission
+from gateway.admission import Admission
 from gateway.config import ServingConfig
 from gateway.door import Door
 from protocol.aliases import Rename

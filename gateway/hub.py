@@ -18,10 +18,11 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from gateway.calls import HUB_STATUS, Call
+from gateway.calls import Call
 from gateway.entries import Entry, incarnation_told, is_true, make_entry
+from gateway.outcomes import FROM_HUB
 from gateway.readers import SseReader, Waiting
-from gateway.rules.downstream import passed_headers
+from gateway.rules.downstream import passed_reply
 from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Policy
 from gateway.rules.routes import is_ahead, is_replaced, long_poll_target
@@ -134,7 +135,7 @@ class Hub:
             self._poll.cancel()
         self._poll = None
         self.window.clear()
-        self._hubs.forget(self)
+        self._hubs.forget_hub(self)
 
     def end_all(self, reply: Reply, error: str, reason: str) -> None:
         """The end for everyone who is here as well."""
@@ -377,9 +378,7 @@ class Hub:
             if beyond is not None and not is_ahead(waiting.offset, beyond):
                 continue
             del self.waiting[waiting]
-            waiting.call.verdict = "error" if reply.status >= 500 else "hub"
-            waiting.call.role = "hub"
-            waiting.call.cache_status = HUB_STATUS
+            waiting.call.settle(FROM_HUB.failed() if reply.status >= 500 else FROM_HUB)
             waiting.refuse(reply, error)
 
     def _end_readers(self, reason: str) -> None:
@@ -397,5 +396,4 @@ class Hub:
 
 
 def _as_reply(response: UpstreamResponse) -> Reply:
-    headers = passed_headers(response.status, tuple(response.headers.items()), public=False)
-    return Reply(response.status, headers, response.body)
+    return passed_reply(response.status, response.headers, response.body, public=False)

@@ -7,17 +7,22 @@ does: a catch-up read finds his data, or shows that there is none yet.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
-from gateway.answers import CLIENT_LEFT, Answers
-from gateway.cache import OTHERS, Asker, Cache
-from gateway.calls import PASS_STATUS, Call
+from gateway.answers import Answers
+from gateway.cache import Cache
+from gateway.calls import Call
+from gateway.cdn import is_public
 from gateway.config import GatewayConfig
 from gateway.entries import Entry
 from gateway.hub import INTERNAL_ERROR, Hub
 from gateway.limits import Shares, Short
+from gateway.outcomes import HIT
+from gateway.passes import Passes
+from gateway.purges import OTHERS, Purges
 from gateway.readers import Delivery, SseReader, Waiting
+from gateway.reads import Asker
 from gateway.rules.routes import is_ahead, own_offset
 from gateway.streams import Streams
 from gateway.tasks import Tasks
@@ -50,20 +55,23 @@ class Hubs:
         upstream: Upstream,
         cache: Cache,
         streams: Streams,
+        passes: Passes,
+        purges: Purges,
         answers: Answers,
-        is_public: Callable[[str], bool],
         watch: Watch,
     ) -> None:
         serving = config.gateway
         self.watch = watch
         self.upstream = upstream
         self.streams = streams
-        self.is_public = is_public
+        self._public = config.cdn.public
         self.max_batch_bytes = config.cache.max_object_bytes
         self.windows = Windows(serving.max_windows_bytes, config.cache.hub_window_bytes)
-        self.gone: Callable[[str], None] = lambda stream: None  # the origin says 404
-        self.begins_at = cache.learn_earliest
-        self.too_large: Callable[[Call, str], None] = lambda call, offset: None  # past us
+        self.gone = purges.learn_gone
+        self.begins_at = purges.learn_earliest
+        self._passes = passes
+        self._purges = purges
+        purges.register(self)
         self.deliveries = 0
         self._serving = serving
         self._cache = cache
@@ -114,7 +122,7 @@ class Hubs:
         call, offset = waiting.call, waiting.offset
         stored = self._cache.fresh(call.stream, offset)
         if stored is not None and not stored.is_empty:
-            call.verdict, call.cache_status = "hit", "weir; hit"
+            call.settle(HIT)
             waiting.give(stored)
             return
         if self.draining:
@@ -241,7 +249,6 @@ class Hubs:
                 self._refuse_reader(reader, entry)
                 return
             if not reader.has_begun:
-                call.cache_status = call.cache_status or PASS_STATUS
                 reader.begin(entry.content_type, self._cursor_of(call, entry))
                 reader.show(self.delivery(entry))
             elif not entry.is_empty or entry.closed or not entry.up_to_date:
@@ -285,7 +292,7 @@ class Hubs:
             return True
         if not is_done:
             return False
-        reader.call.role = "hub"
+        reader.call.settle(reader.call.outcome.at_hub())
         at_or_ahead = reader.offset == hub.position or is_ahead(reader.offset, hub.position)
         if hub.is_resting or at_or_ahead:
             hub.attach(reader)
@@ -309,7 +316,7 @@ class Hubs:
 
     # -- life ----------------------------------------------------------------------------------
 
-    def end_stream(self, stream: str) -> None:
+    def forget(self, stream: str) -> None:
         """The stream was deleted or made anew, now or some time ago: a notice can be late, and the
         stream that is there then is another. So who waits is not told 404 by us: we ask again."""
         for reader in [r for r in self._replays if r.call.stream == stream and r.has_begun]:
@@ -317,7 +324,7 @@ class Hubs:
         for hub in self._hubs_of(stream):
             self._place_again(hub.end_purged(), [])
 
-    def trim_stream(self, stream: str, earliest: str) -> None:
+    def trim(self, stream: str, earliest: str) -> None:
         """A snapshot was published. Readers at the tail have nothing to do with it; who replays
         what it replaced finds out with his next chunk."""
         for hub in self._hubs_of(stream):
@@ -342,27 +349,27 @@ class Hubs:
             reader.drop("drained")
         await self._tasks.cancel()
 
-    def clear_windows(self) -> None:
+    def clear(self) -> None:
         for hub in self._hubs.values():
             hub.window.clear()
 
     def is_another(self, stream: str, incarnation: str, departure: int) -> bool:
         """Whether the stream was made anew behind our back: what we have and whom we serve belongs
         to the old one, as far as anyone can tell."""
-        other = self._cache.learn(stream, incarnation, departure) in OTHERS
-        if other:
-            self._cache.tell_soon(stream)
-        return other
+        return self._purges.learn(stream, incarnation, departure) in OTHERS
 
     def followed_to(self, stream: str) -> str | None:
         """The tail, as far as a hub that is waiting for more can know."""
         hub = self._hubs.get(stream)
         return hub.position if hub is not None and hub.is_listening else None
 
+    def is_public(self, stream: str) -> bool:
+        return is_public(self._public, stream)
+
     def delivery(self, entry: Entry, interval: int = 0) -> Delivery:
         return Delivery(entry, self._answers, interval=interval)
 
-    def forget(self, hub: Hub) -> None:
+    def forget_hub(self, hub: Hub) -> None:
         if self._hubs.get(hub.key) is hub:
             del self._hubs[hub.key]
 
@@ -384,7 +391,7 @@ class Hubs:
         return Waiting(call, offset, self._answers, self._cursor, self._waiting_left, self._pass_by)
 
     def _pass_by(self, call: Call, offset: str) -> None:
-        self.too_large(call, offset)
+        self._answers.spawn(call, self._passes.stream(call, offset))
 
     def _waiting_left(self, waiting: Waiting) -> None:
         hub = self._hubs.get(waiting.call.hub_key)
@@ -451,7 +458,7 @@ class Hubs:
 
     def _abandoned(self, call: Call, task: "asyncio.Task[None]") -> None:
         task.cancel()
-        self._answers.finish(call, CLIENT_LEFT, 0, ended="client-left")
+        self._answers.abandon(call)
 
     async def _guarded(
         self, work: Coroutine[Any, Any, None], call: Call | None, reader: SseReader | None
@@ -471,7 +478,7 @@ class Hubs:
     ) -> None:
         if call is None:
             return
-        call.verdict = "error"
+        call.settle(call.outcome.failed())
         if reader is None:
             self._answers.send_reply(call, reply, error=error)
         elif reader.has_begun:

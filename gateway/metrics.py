@@ -1,13 +1,15 @@
 """Prometheus metrics of the gateway: requests by what became of them, how long they took, and
-events that modules count by name. `count_request` and `observe` run for every request."""
+events that modules count by name. `count_request` and `observe` run for every request, hits only
+add to `hits`."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
+from gateway.outcomes import HIT
 from wire.metrics import ServiceMetrics
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0)
@@ -26,15 +28,10 @@ class Metrics(ServiceMetrics):
         self._requests: defaultdict[tuple[str, str, int], int] = defaultdict(int)
         self._events: defaultdict[str, Counter[Labels]] = defaultdict(Counter)
         self._durations: defaultdict[str, _Durations] = defaultdict(_Durations)
-        self.before_collect: Callable[[], None] = lambda: None
+        self.hits = 0  # that were not collected yet
 
     def count_request(self, mode: str, verdict: str, status: int) -> None:
         self._requests[mode, verdict, status] += 1
-
-    def count_hits(self, amount: int) -> None:
-        """Reads of stored chunks, which took no time worth the name; counted in bulk."""
-        self._requests["catch-up", "hit", 200] += amount
-        self._durations["catch-up"].counts[0] += amount
 
     def observe(self, mode: str, seconds: float) -> None:
         durations = self._durations[mode]
@@ -50,12 +47,19 @@ class Metrics(ServiceMetrics):
         series[key] += amount
 
     def collect(self) -> Iterable[Metric]:
-        self.before_collect()
+        if self.hits:
+            self.count_hits()
         yield self._collect_requests()
         yield self._collect_durations()
         for name, series in self._events.items():
             yield self._collect_events(name, series)
         yield from super().collect()
+
+    def count_hits(self) -> None:
+        """Reads of stored chunks, which took no time worth the name; counted in bulk."""
+        hits, self.hits = self.hits, 0
+        self._requests["catch-up", HIT.verdict, 200] += hits
+        self._durations["catch-up"].counts[0] += hits
 
     def _collect_requests(self) -> Metric:
         text = "Requests by mode, verdict and status."

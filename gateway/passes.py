@@ -6,28 +6,19 @@ whatever it makes obsolete is purged, here and at all other gateways, before the
 """
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Mapping
 
-from gateway.answers import CLIENT_LEFT, LARGE_BYTES, Answers
-from gateway.cache import OTHERS, Cache
-from gateway.calls import PASS_STATUS, WRITE_STATUS, Call
-from gateway.cdn import PurgeHook, cdn_headers, is_public
+from gateway.answers import LARGE_BYTES, Answers
+from gateway.calls import Call
 from gateway.config import GatewayConfig
 from gateway.entries import incarnation_told
-from gateway.notices import Notice, Notices
-from gateway.rediscache import RedisCache
-from gateway.rules.downstream import passed_headers
-from gateway.rules.forwarding import (
-    client_headers,
-    condition,
-    public_location,
-    upstream_headers,
-)
+from gateway.notices import Notice
+from gateway.outcomes import PASSED, WRITTEN
+from gateway.purges import Purges
+from gateway.rules.forwarding import client_headers, condition, upstream_headers
 from gateway.rules.routes import Route, long_poll_target
 from gateway.slots import Payers
-from gateway.spool import Outlet, Overflow, Spools
+from gateway.spool import Outlet, Spools
 from gateway.streams import Streams
 from gateway.upstream import (
     TooLarge,
@@ -38,15 +29,13 @@ from gateway.upstream import (
     UpstreamStream,
 )
 from protocol.offsets import START
-from protocol.replies import Headers, Reply
+from protocol.replies import Reply
 from wire.encoding import LAST_CHUNK, frame_chunk
-from wire.http import base_url
 
 LOOK_BYTES = 2 * 1024 * 1024  # a chunk and more; what is larger does not even pass through memory
 _WHEN_DONE = {"create": 201, "delete": 204, "publish": 204, "withdraw": 204}
 _OF_STREAM = ("head", "now", "catch-up")  # looks whose 404 is the stream's
 _OF_OTHERS = ("bucket", "list", "other")  # whose answers tell of no stream
-_SHOWN = ("catch-up", "long-poll", "snapshot", "bootstrap")  # what a CDN may have kept
 
 
 class Passes:
@@ -54,32 +43,22 @@ class Passes:
         self,
         config: GatewayConfig,
         upstream: Upstream,
-        cache: Cache,
         streams: Streams,
-        shared: RedisCache | None,
-        notices: Notices,
-        hook: PurgeHook,
+        purges: Purges,
         answers: Answers,
         spools: Spools,
     ) -> None:
         self._look_bytes = min(LOOK_BYTES, config.cache.max_object_bytes)
-        self._http = config.http
-        self._cdn = config.cdn
-        self._scheme = "https" if config.gateway.tls_cert_path else "http"
-        self._hops = config.gateway.trusted_hops
         self._upstream = upstream
-        self._cache = cache
         self._streams = streams
-        self._shared = shared
-        self._notices = notices
-        self._hook = hook
+        self._purges = purges
         self._answers = answers
         self._spools = spools
 
     # -- writes --------------------------------------------------------------------------------
 
     async def write(self, call: Call) -> None:
-        call.cache_status = WRITE_STATUS
+        call.settle(WRITTEN)
         mode, stream = call.route.mode, call.stream
         departure = next(self._streams.stamps)
         try:
@@ -103,53 +82,25 @@ class Passes:
             case "bucket":  # is empty when it comes and when it goes
                 pass
             case "delete" if done or missing:
-                await self.purge(Notice("purge", route.stream, "deleted"))
+                await self._purges.publish(Notice("purge", route.stream, "deleted"))
             case "create" if status == 201:
-                await self.purge(Notice("purge", route.stream, "created"))
+                await self._purges.publish(Notice("purge", route.stream, "created"))
             case "publish" if done:
                 earliest = told.get("stream-snapshot-offset", route.offset)
-                await self.purge(Notice("purge", route.stream, "snapshot", earliest))
+                await self._purges.publish(Notice("purge", route.stream, "snapshot", earliest))
             case "withdraw" if done:
-                await self.purge(Notice("purge", route.stream, "snapshot"))
+                await self._purges.publish(Notice("purge", route.stream, "snapshot"))
             case "publish" | "withdraw":
                 self._learn_earliest(route, status, told)
             case _ if missing:
                 await self._doubt(route.stream)
             case _:
-                self._cache.drop_tails(route.stream)
-
-    async def purge(self, notice: Notice) -> None:
-        """Nothing that anyone has of what is obsolete may be served again."""
-        if self._shared is not None:  # first, or the old chunks would come back from there
-            await self._shared.purge(notice.stream)
-        self.act(notice)
-        await self._notices.publish(notice)
-        self._hook.purge(notice.stream)
-
-    def act(self, notice: Notice) -> None:
-        """In this process, now."""
-        if notice.reason == "snapshot":
-            self._cache.trimmed(notice.stream, notice.earliest)
-        elif not self._is_known(notice):
-            self._cache.replaced(notice.stream)
-
-    def _is_known(self, notice: Notice) -> bool:
-        """Others find out as we do, and all of them tell."""
-        known = self._streams.peek(notice.stream)
-        if known is None or not notice.incarnation:
-            return False
-        return known.incarnation == notice.incarnation
-
-    async def tell(self, stream: str) -> None:
-        """Everyone else who may hold something of a stream that is gone or another one."""
-        incarnation = self._streams.get(stream).incarnation
-        await self._notices.publish(Notice("purge", stream, "changed", incarnation=incarnation))
-        self._hook.purge(stream)
+                self._purges.drop_tails(route.stream)
 
     # -- reads that nobody shares --------------------------------------------------------------
 
     async def look(self, call: Call) -> None:
-        call.cache_status = PASS_STATUS
+        call.settle(PASSED)
         if call.route.mode in ("now", "catch-up"):
             self._streams.get(call.stream).touched_at = time.time()
         found = await self._ask(call)
@@ -161,23 +112,9 @@ class Passes:
         if call.head.method != "GET" or len(reply.body) <= LARGE_BYTES:
             self._answers.send_reply(call, reply, error=error)
             return
-        head, body, status = self._answers.begin(call, reply), [reply.body], reply.status
+        head, body, status = self._answers.heads.of_pieces(call, reply), [reply.body], reply.status
         del reply
-        await self.give(call, head, body, status, error=error)
-
-    async def give(
-        self, call: Call, head: bytes, body: list[bytes], status: int = 200, *, error: str = ""
-    ) -> None:
-        """A body that is whole, but does not stay in memory until a slow reader has it: so it is
-        taken out of its list."""
-        with self._spools.open(call.principal.subject) as spool:
-            spool.reserve(len(body[0]))
-            outlet = Outlet(call.exchange, spool, bytes)
-            call.exchange.write(head)
-            with self._honest_end(call, status, outlet):
-                await outlet.take(body.pop())
-                await outlet.empty()
-        self._end(call, status, outlet, error=error)
+        await self._answers.give(call, head, body, status, error=error)
 
     async def _ask(self, call: Call) -> tuple[Reply, str] | None:
         """None if it is too large. The exception, which has hold of the bytes that came, ends here:
@@ -210,21 +147,18 @@ class Passes:
         """Whoever sees the new stream by our answer finds nothing of the old one here or there."""
         if route.mode in _OF_OTHERS:
             return
-        if self._cache.learn(route.stream, incarnation_told(told), departure) in OTHERS:
-            await self.tell(route.stream)
+        await self._purges.learn_everywhere(route.stream, incarnation_told(told), departure)
 
     async def _doubt(self, stream: str) -> None:
-        held = self._cache.holds(stream)
-        self._cache.doubt(stream)
-        if held:
-            await self.tell(stream)
+        if self._purges.doubt(stream):
+            await self._purges.tell(stream)
 
     def _learn_earliest(self, route: Route, status: int, told: Mapping[str, str]) -> bool:
         """Whether the answer says where the stream begins; then the stream is there."""
         earliest = told.get("stream-earliest-offset")
         if earliest is None or status not in (200, 410):
             return False
-        self._cache.learn_earliest(route.stream, earliest)
+        self._purges.learn_earliest(route.stream, earliest)
         return True
 
     async def stream(self, call: Call, live_offset: str = "") -> None:
@@ -233,7 +167,7 @@ class Passes:
         route, target, live = call.route, call.route.target, live_offset != ""
         if live:
             target = long_poll_target(route.path, live_offset, call.read.max_bytes)
-        call.verdict, call.cache_status = "pass", PASS_STATUS
+        call.settle(PASSED)
         of_stream = live or route.mode == "catch-up"
         request = UpstreamRequest("GET", target, self._headers(call), of_stream=of_stream)
         departure = next(self._streams.stamps)
@@ -248,38 +182,20 @@ class Passes:
                     self._answers.send_reply(call, reply)
                     return
                 spool.reserve(answer.length)
-                call.exchange.write(self._answers.begin(call, reply))
-                with self._honest_end(call, answer.status, outlet):
+                call.exchange.write(self._answers.heads.of_pieces(call, reply))
+                with self._answers.honest_end(call, answer.status, outlet):
                     async for piece in answer.pieces:
                         await outlet.take(piece)
             if not call.done:
-                with self._honest_end(call, answer.status, outlet):
+                with self._answers.honest_end(call, answer.status, outlet):
                     await outlet.empty()
-        self._end(call, answer.status, outlet, LAST_CHUNK if call.knows_chunks else b"")
+        self._answers.end(call, answer.status, outlet, LAST_CHUNK if call.knows_chunks else b"")
 
     def _begun(self, call: Call, answer: UpstreamStream) -> Reply:
         begins = answer.headers.get("stream-snapshot-offset", START)
         if call.route.mode == "bootstrap" and begins != START:  # and is smaller from now on
-            self._cache.learn_earliest(call.stream, begins)
-        return Reply(answer.status, self._downstream(call, answer.status, answer.headers))
-
-    def _end(
-        self, call: Call, status: int, outlet: Outlet, last: bytes = b"", *, error: str = ""
-    ) -> None:
-        if not call.done:  # else it was cut
-            call.exchange.finish(last)
-            self._answers.finish(call, status, outlet.sent, error=error)
-
-    @contextmanager
-    def _honest_end(self, call: Call, status: int, outlet: Outlet) -> Iterator[None]:
-        """What cannot be completed is cut: a clean end would make it look complete."""
-        try:
-            yield
-        except BaseException as error:
-            call.exchange.abort()
-            self._answers.finish(call, status, outlet.sent, error="cut-short")
-            if not isinstance(error, (UpstreamError, ConnectionError, Overflow)):
-                raise
+            self._purges.learn_earliest(call.stream, begins)
+        return Reply(answer.status, self._answers.heads.passed(call, answer.status, answer.headers))
 
     # -- pieces --------------------------------------------------------------------------------
 
@@ -313,35 +229,8 @@ class Passes:
         )
 
     def _reply(self, call: Call, response: UpstreamResponse) -> Reply:
-        headers = self._downstream(call, response.status, response.headers)
+        headers = self._answers.heads.passed(call, response.status, response.headers)
         return Reply(response.status, headers, response.body)
-
-    def _downstream(self, call: Call, status: int, headers: Mapping[str, str]) -> Headers:
-        kept = tuple((shown_name(name), value) for name, value in headers.items())
-        if "location" in headers:
-            base = base_url(self._http, call.head.headers.get("host", ""), self._scheme_of(call))
-            location = ("Location", public_location(headers["location"], base))
-            kept = tuple(location if name == "Location" else (name, v) for name, v in kept)
-        found = passed_headers(status, kept, public=is_public(self._cdn.public, call.stream))
-        if status == 200 and call.route.mode in _SHOWN:
-            found += cdn_headers(self._cdn, call.stream, "")
-        return found
-
-    def _scheme_of(self, call: Call) -> str:
-        """How the client came; a proxy in front that ends TLS says so."""
-        told = call.head.headers.get("x-forwarded-proto")
-        return told if self._hops and told in ("http", "https") else self._scheme
-
-    def abandoned(self, call: Call) -> None:
-        self._answers.finish(call, CLIENT_LEFT, 0, ended="client-left")
-
-
-@lru_cache(maxsize=256)
-def shown_name(name: str) -> str:
-    """Lower case is right as well, but people read these."""
-    special = {"etag": "ETag", "stream-ttl": "Stream-TTL"}
-    special["stream-sse-data-encoding"] = "Stream-SSE-Data-Encoding"
-    return special.get(name) or "-".join(part.capitalize() for part in name.split("-"))
 
 
 def _has_origins_tag(route: Route) -> bool:

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.answers import CLIENT_LEFT, JOIN_BYTES, LARGE_BYTES, Answers
-from gateway.calls import HUB_STATUS, WINDOW_STATUS, Call
+from gateway.answers import JOIN_BYTES, LARGE_BYTES, Answers
+from gateway.calls import Call
 from gateway.config import ServingConfig
 from gateway.entries import Entry, EventLines
+from gateway.outcomes import FROM_HUB, FROM_WINDOW, Outcome
 from gateway.outgoing import Outgoing, Part, Slices, Unsent
+from gateway.records import CLIENT_LEFT
 from gateway.rules.challenges import Reason, invalid_token
 from protocol import replies
 from protocol.media import text_like
@@ -78,7 +80,7 @@ class Delivery:
         """Of a long-poll's answer, up to the request id."""
         head = self.heads.get(cursor)
         if head is None:
-            head = self.heads[cursor] = self._answers.crowd_head(self.entry, cursor, HUB_STATUS)
+            head = self.heads[cursor] = self._answers.heads.of_crowd(self.entry, cursor)
         return head
 
     def answered(self, waiting: "Waiting") -> None:
@@ -93,8 +95,8 @@ class Delivery:
     def _settle(self) -> None:
         finished, size = time.monotonic(), len(self.entry.body)
         for waiting in self._answered:
-            waiting.from_hub(HUB_STATUS)
-            self._answers.log(waiting.call, 200, size, finished)
+            waiting.from_hub(FROM_HUB)
+            self._answers.records.write(waiting.call, 200, size, finished)
 
 
 class Cursors(Protocol):
@@ -138,7 +140,7 @@ class Waiting:
         """The client has gone."""
         self.release()
         self._left(self)
-        self._answers.finish(self.call, CLIENT_LEFT, 0, ended="client-left")
+        self._answers.abandon(self.call)
 
     def has_waited(self, seconds: float) -> bool:
         return asyncio.get_running_loop().time() - self._since >= seconds
@@ -156,9 +158,9 @@ class Waiting:
         self._left(self)
         self.nothing_new(self.offset, closed=False)
 
-    def from_hub(self, status: str) -> None:
+    def from_hub(self, outcome: Outcome) -> None:
         self.release()
-        self.call.verdict, self.call.role, self.call.cache_status = "hub", "hub", status
+        self.call.outcome = outcome
 
     def pass_by(self) -> None:
         """There is data here, but it is too large to be kept, or more than the reader wants: he
@@ -183,7 +185,7 @@ class Waiting:
         call, entry = self.call, delivery.entry
         if call.done or self._is_too_much(entry):
             return
-        is_usual = len(entry.body) <= LARGE_BYTES and self._answers.is_usual(call)
+        is_usual = len(entry.body) <= LARGE_BYTES and self._answers.heads.is_usual(call)
         if delivery.now >= call.principal.expires_at or not is_usual:
             self._deliver_alone(delivery)
             return
@@ -200,22 +202,22 @@ class Waiting:
 
     def _deliver_alone(self, delivery: Delivery) -> None:
         entry = delivery.entry
-        self.from_hub(HUB_STATUS)
+        self.from_hub(FROM_HUB)
         if not self._is_valid(delivery.now):
             return
-        head = self._answers.live_head(
+        self._answers.send_live(
+            self.call,
             entry,
             self.cursor(entry.incarnation),
             up_to_date=entry.up_to_date,
             may_keep=not entry.no_store,
         )
-        self._answers.send_live(self.call, head, entry)
 
     def replay(self, entry: Entry, *, up_to_date: bool) -> None:
         """Data that the hub had before we came; whether it is all there is, it did not know."""
         if self._is_too_much(entry):
             return
-        self.from_hub(WINDOW_STATUS)
+        self.from_hub(FROM_WINDOW)
         self._send(entry, up_to_date=up_to_date)
 
     def give(self, entry: Entry) -> None:
@@ -229,11 +231,10 @@ class Waiting:
         if not self._is_valid(time.time()):
             return
         cursor = self.cursor(entry.incarnation)
-        head = self._answers.live_head(entry, cursor, up_to_date=up_to_date, may_keep=False)
-        self._answers.send_live(self.call, head, entry)
+        self._answers.send_live(self.call, entry, cursor, up_to_date=up_to_date, may_keep=False)
 
     def nothing_new(self, tail: str, *, closed: bool, incarnation: str = "") -> None:
-        self.from_hub(HUB_STATUS)
+        self.from_hub(FROM_HUB)
         headers: Headers = ((STREAM_NEXT_OFFSET, tail), replies.UP_TO_DATE)
         headers += (replies.NO_STORE,)
         if closed:
@@ -264,7 +265,7 @@ class Waiting:
 
     def _refuse_token(self, reason: Reason) -> None:
         error = invalid_token(reason)
-        self.call.verdict = "refused"
+        self.call.settle(self.call.outcome.refused())
         self._answers.send_reply(self.call, replies.problem_of(error), error=error.code)
 
 
@@ -342,7 +343,7 @@ class SseReader:
             headers += ((STREAM_SSE_DATA_ENCODING, "base64"),)
         self._cursor = cursor
         self._greeted = True
-        self.call.exchange.write(self._answers.begin(self.call, Reply(200, headers)))
+        self.call.exchange.write(self._answers.heads.of_pieces(self.call, Reply(200, headers)))
 
     @property
     def has_begun(self) -> bool:
@@ -378,7 +379,7 @@ class SseReader:
 
     def _finish(self, reason: str, last: bytes = b"") -> None:
         self.call.exchange.finish(last)
-        self._answers.finish(self.call, 200, self.bytes_sent, ended=reason)
+        self._answers.records.finish(self.call, 200, self.bytes_sent, ended=reason)
 
     def drop(self, reason: str) -> None:
         """The hard way, for a client that takes nothing any more."""
@@ -388,7 +389,7 @@ class SseReader:
             unsent = min(unsent, self.bytes_sent)
             self._let_go()
             self.call.exchange.abort()
-            self._answers.finish(self.call, 200, self.bytes_sent - unsent, ended=reason)
+            self._answers.records.finish(self.call, 200, self.bytes_sent - unsent, ended=reason)
 
     def leave(self) -> None:
         """The client has gone."""
@@ -397,7 +398,7 @@ class SseReader:
             self.bytes_sent -= min(self._not_given(), self.bytes_sent)
             self._let_go()
             status = 200 if self._greeted else CLIENT_LEFT
-            self._answers.finish(self.call, status, self.bytes_sent, ended="client-left")
+            self._answers.records.finish(self.call, status, self.bytes_sent, ended="client-left")
 
     def refuse(self, reply: Reply, error: str = "") -> None:
         """Before it began: an ordinary answer."""
@@ -448,7 +449,7 @@ class SseReader:
             self.end(ended, b'event: end\ndata:{"reason":"%b"}\n\n' % ended.encode())
         else:
             error = invalid_token(reason)
-            self.call.verdict = "refused"
+            self.call.settle(self.call.outcome.refused())
             self.refuse(replies.problem_of(error), error.code)
 
     # -- events --------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ class RedisCache:
     ) -> None:
         self.link = Link(url, timeout_s, repair=self._repay, first_pause_s=first_pause_s)
         self._secret = derive_key(key)
+        self.is_sealed = key != ""
         self._max_value_bytes = max_value_bytes
         self._puts: set[asyncio.Task[bool]] = set()
         self._put_bytes = 0

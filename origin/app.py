@@ -112,7 +112,7 @@ class Origin:
         self._live.drain()
         for site in list(self._runner.sites):
             await site.stop()
-        self._server.fast = None
+        self._server.drain()
         self._sweeper.cancel()
         await self._service.settle()
         await self._runner.cleanup()

@@ -151,6 +151,10 @@ class FrontServer(web.Server):
     def leave(self) -> None:
         self.open_connections -= 1
 
+    def drain(self) -> None:
+        """No fast path any more: aiohttp answers once more and closes the connection."""
+        self.fast = None
+
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 (aiohttp's)
         for handshake in list(self.handshakes):
             handshake.cancel()

@@ -4,19 +4,19 @@ Counters only ever grow: the page takes differences, so it needs no memory here 
 pages may look. Live requests are left out of the latency: they take as long as nothing happens.
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import zip_longest
+from typing import Any
 
 import msgspec
+from prometheus_client.core import Metric
 
 PREFIX = "weir_gateway_"
 READS = ("catch-up", "now", "long-poll", "sse", "snapshot", "bootstrap")
 WRITES = ("create", "append", "close", "delete", "publish")
 LIVE = ("long-poll", "sse")
-
-_SAMPLE = re.compile(rf"^{PREFIX}(\w+)(?:\{{(.*)\}})? (\S+)$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Figures(msgspec.Struct):
@@ -38,30 +38,27 @@ class Figures(msgspec.Struct):
     latency_counts: list[int]
 
 
-def add_up(texts: Iterable[str]) -> Figures:
-    """`texts` is what each worker exposes to Prometheus."""
+def count_up(families: Iterable[Metric]) -> Figures:
+    """Of one worker, from what it exposes to Prometheus."""
     sums: Counter[str] = Counter()
     reads: Counter[str] = Counter()
     writes: Counter[str] = Counter()
     upstream: Counter[str] = Counter()
     buckets: Counter[float] = Counter()
-    workers = 0
-    for text in texts:
-        workers += 1
-        for name, labels, number in _SAMPLE.findall(text):
-            has, value = dict(_LABEL.findall(labels)), float(number)
-            if name == "requests_total" and has["mode"] in READS:
-                reads[has["verdict"]] += int(value)
-            elif name == "requests_total" and has["mode"] in WRITES:
-                writes[has["verdict"]] += int(value)
-            elif name == "upstream_requests_total":
-                upstream[has["kind"]] += int(value)
-            elif name == "request_seconds_bucket" and _is_quick(has["mode"]):
-                buckets[float(has["le"])] += int(value)
-            elif not has:
-                sums[name] += int(value)
+    for sample in (sample for family in families for sample in family.samples):
+        name, has, value = sample.name.removeprefix(PREFIX), sample.labels, int(sample.value)
+        if name == "requests_total" and has["mode"] in READS:
+            reads[has["verdict"]] += value
+        elif name == "requests_total" and has["mode"] in WRITES:
+            writes[has["verdict"]] += value
+        elif name == "upstream_requests_total":
+            upstream[has["kind"]] += value
+        elif name == "request_seconds_bucket" and _is_quick(has["mode"]):
+            buckets[float(has["le"])] += value
+        elif not has:
+            sums[name] += value
     return Figures(
-        workers=workers,
+        workers=1,
         reads=dict(reads),
         writes=dict(writes),
         upstream=dict(upstream),
@@ -72,10 +69,35 @@ def add_up(texts: Iterable[str]) -> Figures:
         connections=sums["connections"],
         cache_bytes=sums["cache_bytes"],
         cache_entries=sums["cache_entries"],
-        upstream_up=sums["upstream_up"] == workers,
+        upstream_up=sums["upstream_up"] == 1,
         latency_bounds_s=sorted(buckets)[:-1],
         latency_counts=_apart(buckets),
     )
+
+
+def add_up(all_figures: Sequence[Figures]) -> Figures:
+    """Of all workers. Every field adds up in the way of its type, but for the bounds."""
+    first, *others = all_figures
+    return reduce(_add, others, first)
+
+
+def _add(one: Figures, other: Figures) -> Figures:
+    bounds = max(one.latency_bounds_s, other.latency_bounds_s, key=len)  # none without requests
+    sums = {
+        name: _plus(getattr(one, name), getattr(other, name)) for name in Figures.__struct_fields__
+    }
+    return Figures(**sums | {"latency_bounds_s": bounds})
+
+
+def _plus(one: Any, other: Any) -> Any:
+    match one:
+        case bool():
+            return one and other
+        case dict():
+            return {key: one.get(key, 0) + other.get(key, 0) for key in one | other}
+        case list():
+            return [a + b for a, b in zip_longest(one, other, fillvalue=0)]
+    return one + other
 
 
 def _is_quick(mode: str) -> bool:

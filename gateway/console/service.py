@@ -11,11 +11,11 @@ Servers have no list of flat streams or of buckets; what came by is the next bes
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 
 from gateway.config import AuthConfig
-from gateway.console.figures import add_up
+from gateway.console.figures import Figures, add_up
 from gateway.console.lately import FromAll, Lately
 from gateway.console.minting import MAX_BODY_BYTES, Mint, MintKey, is_local, is_own_page
 from gateway.console.pages import load_pages, show_page
@@ -31,6 +31,8 @@ STREAMS = ROOT + "streams"
 GUARDED = (STATS, STREAMS)  # by a token, here and before us in Envoy
 MOST_STREAMS = 500
 
+AllFigures = Callable[[], Awaitable[list[Figures]]]  # of every worker
+
 _GET: Headers = (("Allow", "GET, HEAD"),)
 _POST: Headers = (("Allow", "POST"),)
 
@@ -41,10 +43,14 @@ class Console:
     max_body_bytes = MAX_BODY_BYTES
 
     def __init__(
-        self, auth: AuthConfig, all_metrics: FromAll, all_streams: FromAll, mint_key: MintKey | None
+        self,
+        auth: AuthConfig,
+        all_figures: AllFigures,
+        all_streams: FromAll,
+        mint_key: MintKey | None,
     ) -> None:
         self._auth = auth
-        self._all_metrics = all_metrics
+        self._all_figures = all_figures
         self._lately = Lately(all_streams)
         self._mint = None if mint_key is None else Mint(mint_key, auth)
         self._pages = load_pages()
@@ -63,7 +69,7 @@ class Console:
             return json_reply(200, {"streams": list(islice(allowed, MOST_STREAMS))})
         if not scopes.allows("read", STATS):
             raise missing_scope("read", STATS)
-        return json_reply(200, add_up(await self._all_metrics()))
+        return json_reply(200, add_up(await self._all_figures()))
 
     async def answer(self, head: Head, body: bytes, peer: str) -> Reply:
         """Everything that needs no token; raises ProtocolError."""

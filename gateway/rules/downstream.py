@@ -4,6 +4,8 @@
 in front of us could not check it.
 """
 
+from collections.abc import Mapping
+
 from gateway.entries import Entry, Form
 from gateway.rules.freshness import parse_cache_control
 from protocol.media import media_type
@@ -14,7 +16,7 @@ from protocol.names import (
     STREAM_SNAPSHOT_OFFSET,
     STREAM_UP_TO_DATE,
 )
-from protocol.replies import NO_STORE, Headers
+from protocol.replies import NO_STORE, Headers, Reply
 
 LIVE_SECS = 20  # one cursor interval: after it, the URL of a live read is another
 
@@ -80,6 +82,10 @@ def passed_headers(status: int, headers: Headers, *, public: bool) -> Headers:
     kept = [part for part in parts if part and not part.startswith(_NOT_PRIVATE)]
     control = ", ".join(("private", *kept))
     return (*rest, ("Cache-Control", control), ("Vary", "Authorization"))
+
+
+def passed_reply(status: int, headers: Mapping[str, str], body: bytes, *, public: bool) -> Reply:
+    return Reply(status, passed_headers(status, tuple(headers.items()), public=public), body)
 
 
 def stream_headers(entry: Entry, *, up_to_date: bool) -> Headers:

@@ -94,6 +94,13 @@ class Route:
         return f"{target}?{self.query}" if self.query else target
 
 
+def is_open(method: str, path: str) -> bool:
+    """What the origin guards by itself, or shows to everybody."""
+    if method == "POST":
+        return OWN_TOKEN.fullmatch(path) is not None
+    return path == PUBLIC_KEYS and method in _READS
+
+
 def parse_route(method: str, path: str, query: str, max_path_bytes: int) -> Route | None:
     """None when the path is no stream's; raises ProtocolError for what cannot be served."""
     short = len(path) + len(query) <= _MEMO_CHARACTERS

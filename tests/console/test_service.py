@@ -12,10 +12,11 @@ import msgspec
 import pytest
 
 from gateway.config import AuthConfig, load_config
-from gateway.console.figures import Figures, add_up
+from gateway.console.figures import Figures, add_up, count_up
 from gateway.console.lately import FRESH_SECS, Lately
 from gateway.console.minting import is_local, is_own_page
 from gateway.console.service import STREAMS, Console
+from gateway.metrics import BUCKETS, Metrics
 from gateway.rules.access import Scopes, scope_name
 from protocol.sse import Decoder, data_event
 from tests.console.driver import Driver
@@ -302,31 +303,39 @@ def figures_of(port: int, token: str) -> Figures:
     return msgspec.json.decode(reply.body, type=Figures)
 
 
+def worker_metrics(*, upstream_up: bool = True) -> Metrics:
+    metrics = Metrics()
+    metrics.hits += 7
+    metrics.count_request("sse", "hub", 200)
+    metrics.count_request("append", "pass", 204)
+    metrics.count_request("service", "pass", 200)
+    for mode, seconds in (("append", 0.0008), ("append", 70.0), ("sse", 0.1)):
+        metrics.observe(mode, seconds)
+    metrics.gauge("live_readers", "Readers at hubs.", lambda: 5)
+    metrics.gauge("upstream_up", "0 while the origin is given up.", lambda: upstream_up)
+    metrics.labelled_counter("upstream_requests", "Requests.", lambda: 1, kind="live")
+    return metrics
+
+
 def test_figures_of_workers_are_added_up() -> None:
-    text = """\
-# HELP weir_gateway_requests_total Requests by mode, verdict and status.
-# TYPE weir_gateway_requests_total counter
-weir_gateway_requests_total{mode="catch-up",verdict="hit",status="200"} 7.0
-weir_gateway_requests_total{mode="sse",verdict="hub",status="200"} 2.0
-weir_gateway_requests_total{mode="append",verdict="pass",status="204"} 3.0
-weir_gateway_requests_total{mode="service",verdict="pass",status="200"} 99.0
-weir_gateway_request_seconds_bucket{le="0.001",mode="catch-up"} 4.0
-weir_gateway_request_seconds_bucket{le="0.005",mode="catch-up"} 6.0
-weir_gateway_request_seconds_bucket{le="+Inf",mode="catch-up"} 7.0
-weir_gateway_request_seconds_bucket{le="+Inf",mode="sse"} 2.0
-# HELP weir_gateway_live_readers Readers at hubs.
-weir_gateway_live_readers 5.0
-weir_gateway_upstream_requests_total{kind="live"} 1.0
-weir_gateway_upstream_up 1.0
-"""
-    found = add_up([text, text])
-    assert found.workers == 2 and found.upstream_up
-    assert found.reads == {"hit": 14, "hub": 4} and found.writes == {"pass": 6}
+    one = count_up(worker_metrics().collect())
+    found = add_up([one, one])
+    assert (one.workers, found.workers) == (1, 2) and found.upstream_up
+    assert found.reads == {"hit": 14, "hub": 2} and found.writes == {"pass": 2}
     assert (found.readers, found.upstream) == (10, {"live": 2})
-    assert found.latency_bounds_s == [0.001, 0.005]
-    assert found.latency_counts == [8, 4, 2]
-    assert not add_up([text, text.replace("upstream_up 1.0", "upstream_up 0.0")]).upstream_up
-    assert add_up([]).latency_counts == []
+    assert found.latency_bounds_s == list(BUCKETS)
+    assert found.latency_counts == [14, 2, *[0] * (len(BUCKETS) - 2), 2]
+
+
+def test_one_worker_without_its_origin_is_told() -> None:
+    up, down = (count_up(worker_metrics(upstream_up=is_up).collect()) for is_up in (True, False))
+    assert not add_up([up, down]).upstream_up
+
+
+def test_a_worker_without_requests_adds_nothing() -> None:
+    idle, busy = count_up(()), count_up(worker_metrics().collect())
+    assert idle.latency_counts == []
+    assert add_up([idle, busy]).latency_counts == busy.latency_counts
 
 
 # -- streams that were served ------------------------------------------------------------------
@@ -366,10 +375,14 @@ class Workers:
         return self.names
 
 
+async def all_figures() -> list[Figures]:
+    raise AssertionError("nobody asked for these")
+
+
 @pytest.mark.parametrize("scope", ["", "write:*", "read:", "read:%FF create:a"])
 def test_who_may_read_nothing_makes_nobody_work(scope: str) -> None:
     workers = Workers("a")
-    console = Console(AuthConfig(), workers, workers, None)
+    console = Console(AuthConfig(), all_figures, workers, None)
     reply = asyncio.run(console.tell(STREAMS, Scopes.parse(scope)))
     assert json.loads(reply.body) == {"streams": []}
     assert workers.asked == 0

@@ -51,7 +51,7 @@ class Site:
 
     def await_purges(self) -> None:
         """Until none is on its way."""
-        self.gateway.wait(self.gateway.gateway._hook._queue.join())
+        self.gateway.wait(self.gateway.gateway.backends.hook._queue.join())
 
     def fill(self, name: str, *bodies: bytes) -> str:
         """Make a stream, past the cache; its last offset."""

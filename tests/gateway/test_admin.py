@@ -12,6 +12,7 @@ import pytest
 from gateway import admin
 from gateway.admin import Admin, ask, socket_path
 from gateway.config import ServingConfig
+from gateway.console.figures import Figures, count_up
 from wire.settings import SettingsError
 from wire.workers import reserve_port
 
@@ -25,13 +26,19 @@ class Exposition:
         return b"# HELP hubs Hubs.\n# TYPE hubs gauge\nhubs 2.0\n"
 
 
+class Overview:
+    def recent_streams(self) -> list[str]:
+        return ["a"]
+
+    def figures(self) -> Figures:
+        return count_up(())
+
+
 @dataclass
 class Served:
     ready: bool = True
     metrics: Exposition = field(default_factory=Exposition)
-
-    def recent_streams(self) -> list[str]:
-        return ["a"]
+    overview: Overview = field(default_factory=Overview)
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.cache import Asker
 from gateway.entries import Entry
+from gateway.reads import Asker
 from gateway.rediscache import RedisCache
 from protocol.replies import Reply
 from tests.helpers.offsets import nameless
@@ -31,6 +31,22 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class KeptPurges:
+    """Someone who holds something of streams, and is told to forget it."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    def forget(self, stream: str) -> None:
+        self.forgotten.append(stream)
+
+    def trim(self, stream: str, earliest: str) -> None:
+        pass
+
+    def clear(self) -> None:
+        pass
 
 
 class DictShared:
@@ -202,13 +218,13 @@ async def test_what_lands_after_a_purge_teaches_nothing(parts: Parts) -> None:
     """Or the first read of the new stream would look like a second re-creation."""
     slow = parts.ask("a")
     old = await parts.upstream.next()
-    parts.cache.replaced("a")
+    parts.purges.forget("a")
     old.answer(200, chunk(0, 5), b"older")
     await slow.exchange.answered()
-    replaced: list[str] = []
-    parts.cache.replaced = replaced.append
+    holder = KeptPurges()
+    parts.purges.register(holder)
     await parts.fill("a", chunk(0, 5, incarnation=OTHER_INCARNATION), b"newer")
-    assert replaced == []
+    assert holder.forgotten == []
     stored = parts.cache.fresh("a", "-1")
     assert stored is not None and stored.body == b"newer"
 
@@ -222,12 +238,12 @@ async def test_a_404_drops_what_is_stored(parts: Parts, clock: Clock) -> None:
 async def test_a_404_from_before_the_creation_ends_nobody(parts: Parts) -> None:
     early = parts.ask("a")
     asked = await parts.upstream.next()
-    parts.cache.replaced("a")  # created meanwhile
-    replaced: list[str] = []
-    parts.cache.replaced = replaced.append
+    parts.purges.forget("a")  # created meanwhile
+    holder = KeptPurges()
+    parts.purges.register(holder)
     asked.answer(404)
     assert (await early.exchange.answered()).status == 404
-    assert replaced == []
+    assert holder.forgotten == []
 
 
 async def test_an_offset_that_is_too_old_ends_no_reader_at_the_tail(parts: Parts) -> None:
@@ -250,7 +266,7 @@ async def test_a_chunk_is_shared_through_the_second_level(make: MakeParts) -> No
     await meet(other, INCARNATION)
     got = await other.cache.get("a", "/v1/stream/a", nameless(5), ASKER)
     assert isinstance(got.outcome, Entry) and got.outcome.body == b"more"
-    assert got.answer.verdict == "hit" and other.upstream.open == []
+    assert got.fetched.verdict == "hit" and other.upstream.open == []
 
 
 async def meet(parts: Parts, incarnation: str, earliest: str = "") -> None:
@@ -294,7 +310,7 @@ async def test_after_a_gap_the_second_level_is_believed_only_on_the_origins_word
     one, other = make(shared), make(shared)
     await one.fill("a", chunk(0, 5), b"hello")
     await meet(other, INCARNATION)
-    other.cache.purge_all()
+    other.purges.clear()
     asking = other.ask("a")
     (await other.upstream.next("GET")).fail()
     assert (await asking.exchange.answered()).status == 502
@@ -308,7 +324,7 @@ async def test_a_look_from_before_a_purge_vouches_for_nothing(make: MakeParts) -
     (await other.upstream.next("GET")).answer(304, chunk(0, 5))
     await first.exchange.answered()
     look = await other.upstream.next("HEAD")
-    other.cache.replaced("a")
+    other.purges.forget("a")
     look.answer(200, chunk(0, 5))
     await quiet()
     again = other.ask("a")

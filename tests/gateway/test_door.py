@@ -1,12 +1,12 @@
 """The one order of checks, without sockets: what is let in, what is remembered, what is logged."""
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from gateway.door import OPEN_BODY_BYTES, Caller, Place
-from gateway.tokens import Tokens
+from gateway.admission import OPEN_BODY_BYTES
+from gateway.hits import Caller, Line
 from gateway.upstream import TooLarge, UpstreamError
 from tests.helpers.parts import KeptExchange, Parts, chunk, make_parts, quiet, soon
 from wire.heads import Fields, Head, Target
@@ -82,7 +82,7 @@ async def test_what_a_request_line_remembers_is_never_older_than_the_store(parts
     target = a_target()
     await parts.fill("a", chunk(0, 5), b"older")
     assert b"older" in (hit(parts, target) or b"")
-    parts.cache.replaced("a")
+    parts.purges.forget("a")
     assert hit(parts, target) is None
     await parts.fill("a", chunk(0, 5), b"newer")
     assert b"newer" in (hit(parts, target) or b"")
@@ -96,7 +96,7 @@ async def test_what_was_evicted_is_not_held_by_request_lines(make: MakeParts) ->
         await parts.fill(str(number), chunk(0, 5000), b"x" * 5000)
         assert hit(parts, target)
     places = [target.parsed for target in targets]
-    held = [p.kept.entry for p in places if isinstance(p, Place) and p.kept is not None]
+    held = [p.kept.entry for p in places if isinstance(p, Line) and p.kept is not None]
     assert len(places) == 20 and sum(entry is not None for entry in held) == len(parts.store) < 4
 
 
@@ -136,19 +136,18 @@ async def test_strangers_use_up_no_room_that_others_need(make: MakeParts) -> Non
     """However many addresses they have."""
     sizes = dict.fromkeys(("max_body_bytes", "max_snapshot_bytes"), 256 * KIB)
     room = {"max_bodies_bytes": 1024 * KIB, "max_bodies_bytes_per_subject": 1024 * KIB}
-    parts = make(gateway={**sizes, **room})
-    parts.door._tokens = cast(Tokens, object())  # nobody is asked about these
+    parts = make(gateway={**sizes, **room}, auth={"mode": "jwt", "jwks": "keys.json"})
     strangers = []
     for number in range(16):
         exchange = KeptExchange()
         exchange.peer = f"192.0.2.{number}"
         body = b"x" * OPEN_BODY_BYTES
         strangers.append(parts.ask("__ds/subscriptions/x/ack", "POST", {}, body, exchange))
-    assert parts.door.room.take("somebody", 1024 * KIB) is None
+    assert parts.entrance.admissions.room.take("somebody", 1024 * KIB) is None
     (await parts.upstream.next()).answer(204)
     assert (await strangers[0].exchange.answered()).status == 204
     assert {stranger.response.status for stranger in strangers[1:]} == {503}
-    await soon(lambda: parts.door.body_bytes == 1024 * KIB)  # all but our own
+    await soon(lambda: parts.entrance.admissions.body_bytes == 1024 * KIB)  # all but our own
     again = parts.ask("__ds/subscriptions/x/ack", "POST", {}, body)
     (await parts.upstream.next()).answer(204)
     assert (await again.exchange.answered()).status == 204, "it is given back"

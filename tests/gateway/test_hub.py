@@ -393,7 +393,7 @@ async def test_half_a_character_at_the_end_of_a_stream_is_sent_as_text(parts: Pa
 async def test_deletion_answers_who_waits_and_ends_who_reads(parts: Parts) -> None:
     reader, waiting = await follow(parts), poll(parts, 5)
     await parts.upstream.next()
-    parts.cache.replaced("a")
+    parts.purges.forget("a")
     assert reader.exchange.data.endswith(b"0\r\n\r\n")
     (await parts.upstream.next()).answer(404, {"content-type": "text/plain"}, b"gone")
     assert (await waiting.exchange.answered()).status == 404
@@ -407,7 +407,7 @@ async def test_a_late_purge_does_not_say_of_a_stream_that_it_is_gone(parts: Part
     """The notice may be about the stream that was there before."""
     waiting = poll(parts, 5)
     await parts.upstream.next()
-    parts.cache.replaced("a")
+    parts.purges.forget("a")
     (await parts.upstream.next()).answer(200, chunk(5, 9, tail=True), b"news")
     answer = await waiting.exchange.answered()
     assert (answer.status, answer.body) == (200, b"news")
@@ -447,7 +447,7 @@ async def test_a_reader_who_replays_ends_when_his_stream_is_purged(parts: Parts)
     headers = {"content-type": "text/plain", "stream-next-offset": "x5"}  # no incarnation
     (await parts.upstream.next()).answer(200, headers, b"older")
     await soon(lambda: b"older" in reader.exchange.data)
-    parts.cache.replaced("a")
+    parts.purges.forget("a")
     await reader.exchange.answered()
     assert reader.exchange.data.endswith(b"0\r\n\r\n")
     assert parts.log.records[-1].ended == "deleted"
@@ -577,7 +577,11 @@ async def test_a_batch_too_large_to_keep_is_streamed_to_who_waits(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[object] = []
-    monkeypatch.setattr(parts.hubs, "too_large", lambda *given: passed.append(given))
+
+    async def stream(*given: object) -> None:
+        passed.append(given)
+
+    monkeypatch.setattr(parts.passes, "stream", stream)
     one = poll(parts, 5)
     (await parts.upstream.next()).fail(TooLarge())
     await soon(lambda: passed == [(one.call, nameless(5))])

@@ -219,7 +219,7 @@ async def test_the_log_tells_the_size_of_a_large_event_without_its_frames(
     body = unit * (LARGE // len(unit))
     await follow(parts, body, exchange, kind)
     await take_all(exchange)
-    parts.hubs.end_stream("a")
+    parts.purges.forget("a")
     await soon(lambda: exchange.finished > 0)
     size, data = 0, exchange.data.partition(b"\r\n\r\n")[2]
     while not data.startswith(b"0\r\n"):
@@ -308,7 +308,7 @@ async def test_an_end_comes_after_the_event_that_is_being_taken(make: MakeParts)
     """Else who needs longer for it than a connection lasts would never get it."""
     parts, exchange = make(), narrow()
     await follow(parts, b"x" * LARGE, exchange)
-    parts.hubs.end_stream("a")
+    parts.purges.forget("a")
     assert exchange.finished == 0
     await take_all(exchange)
     assert exchange.data.endswith(b"0\r\n\r\n")
@@ -321,7 +321,7 @@ async def test_who_takes_a_large_event_gets_all_of_it_when_the_gateway_stops(
 ) -> None:
     parts, exchange = make(), narrow()
     await follow(parts, b"x" * LARGE, exchange)
-    parts.hubs.end_stream("a")
+    parts.purges.forget("a")
     parts.hubs.drain()
     stopping = asyncio.create_task(parts.hubs.settle(30.0))
     await quiet()

@@ -26,10 +26,13 @@ from gateway.config import (
     UpstreamConfig,
 )
 from gateway.door import Door
+from gateway.entrance import Entrance
+from gateway.holdings import Holdings
 from gateway.hubs import Hubs
 from gateway.metrics import Metrics
 from gateway.notices import SilentNotices
 from gateway.passes import Passes
+from gateway.purges import Purges
 from gateway.rediscache import RedisCache
 from gateway.slots import Payers
 from gateway.spool import Spools
@@ -259,13 +262,27 @@ class KeptLog(AccessLog):
 class Parts:
     config: GatewayConfig
     upstream: HandOrigin
-    store: Store
-    streams: Streams
+    holdings: Holdings
+    purges: Purges
     cache: Cache
     hubs: Hubs
     passes: Passes
-    door: Door
+    entrance: Entrance
     log: KeptLog
+    answers: Answers
+    notices: SilentNotices
+
+    @property
+    def store(self) -> Store:
+        return self.holdings.store
+
+    @property
+    def streams(self) -> Streams:
+        return self.holdings.streams
+
+    @property
+    def door(self) -> Door:
+        return self.entrance.door
 
     def ask(
         self,
@@ -293,9 +310,10 @@ class Parts:
 
     async def close(self) -> None:
         self.hubs.drain()
-        await self.door.settle(0)
+        await self.answers.settle(0)
         await self.hubs.settle(0)
         await self.cache.close()
+        await self.purges.close()
         await quiet()
 
 
@@ -323,34 +341,24 @@ def make_parts(
         cache=CacheConfig(**sections.get("cache", {})),
         cdn=CdnConfig(**sections.get("cdn", {})),
     )
-    origin, streams, log, metrics = HandOrigin(), Streams(), KeptLog(), Metrics()
-    upstream = cast(Upstream, origin)
-    store = Store(config.cache.max_bytes, config.cache.max_object_bytes)
+    origin, log, metrics = HandOrigin(), KeptLog(), Metrics()
+    upstream, holdings, spools = cast(Upstream, origin), Holdings(config.cache), Spools(config)
     timed: dict[str, Any] = {} if clock is None else {"clock": clock}
-    cache = Cache(config.cache, upstream, store, shared, streams, lambda _: False, **timed)
-    answers = Answers(config, log, metrics, name="test", worker=0, **timed)
-    hubs = Hubs(config, upstream, cache, streams, answers, lambda _: False, Watch(None))
-    passes = Passes(
+    notices = SilentNotices()
+    purges = Purges(holdings, shared, notices, PurgeHook(config.cdn))
+    cache = Cache(
         config,
         upstream,
-        cache,
-        streams,
+        holdings,
+        purges,
         shared,
-        SilentNotices(),
-        PurgeHook(config.cdn),
-        answers,
-        Spools(config),
+        lambda stream: hubs.followed_to(stream),
+        **timed,
     )
-
-    def forget(stream: str) -> None:
-        cache.purge(stream)
-        hubs.end_stream(stream)
-
-    def trim(stream: str, earliest: str) -> None:
-        cache.trim(stream, earliest)
-        hubs.trim_stream(stream, earliest)
-
-    cache.replaced, cache.trimmed, hubs.gone = forget, trim, cache.lost
-    cache.followed_to, cache.tell = hubs.followed_to, passes.tell
-    door = Door(config, None, cache, hubs, passes, answers, metrics, id_prefix="t-")
-    return Parts(config, origin, store, streams, cache, hubs, passes, door, log)
+    answers = Answers(config, log, metrics, spools, "test", 0, **timed)
+    passes = Passes(config, upstream, holdings.streams, purges, answers, spools)
+    hubs = Hubs(config, upstream, cache, holdings.streams, passes, purges, answers, Watch(None))
+    entrance = Entrance(config, None, cache, hubs, passes, answers, id_prefix="t-")
+    return Parts(
+        config, origin, holdings, purges, cache, hubs, passes, entrance, log, answers, notices
+    )

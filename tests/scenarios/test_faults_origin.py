@@ -348,7 +348,7 @@ async def test_event_streams_survive_a_short_absence_of_the_origin(
     await until(lambda: readers(gateway) == 20 and stream.waiting == 1)
     scripted.down()
     before = scripted.count()
-    await until(lambda: gateway.gateway.upstream.failures.total() > 3)
+    await until(lambda: gateway.gateway.backends.upstream.failures.total() > 3)
     tail = stream.append(b"two.")
     scripted.up()
     await asyncio.gather(*(caller.shown(tail) for caller in callers))

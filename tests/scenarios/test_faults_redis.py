@@ -76,7 +76,7 @@ def meet(gateway: LocalGateway, client: TokenClient) -> None:
     """The first chunk is taken from Redis on the origin's word, and then the stream is known."""
     answer = client.read("a")
     assert (answer.body, answer["Cache-Status"]) == (b"one.", CONFIRMED)
-    streams = gateway.gateway._streams
+    streams = gateway.gateway.holdings.streams
     wait_until(lambda: gateway.call(lambda: streams.is_introduced(streams.get("a"))))
 
 

@@ -58,7 +58,7 @@ def purges_told(gateway: LocalGateway) -> list[Notice]:
         told.append(notice)
         return True
 
-    gateway.gateway._notices.publish = publish  # type: ignore[method-assign]
+    gateway.gateway.backends.notices.publish = publish  # type: ignore[method-assign]
     return told
 
 
@@ -189,7 +189,9 @@ async def test_a_stream_that_is_hidden_from_one_goes_on_for_the_others(
     sse.ask("a", "offset=-1&live=sse", token=FRIEND)
     await until(lambda: readers(forwarding) == 1)
     purges = purges_told(forwarding)
-    forwarding.gateway._streams.get("a").incarnation = "0123456789abcdef"  # as our origin tells
+    forwarding.gateway.holdings.streams.get(
+        "a"
+    ).incarnation = "0123456789abcdef"  # as our origin tells
     with forwarding.client(STRANGER) as stranger:
         found = stranger(method, "a", query=query.format(tail=guarded.stream.tail))
         assert found.status == 404

@@ -11,7 +11,7 @@ Script = Callable[[Recorded], Awaitable[Answer]]
 
 def riders(gateway: LocalGateway) -> int:
     """Reads that wait for a fetch."""
-    flights = gateway.gateway.cache.flights
+    flights = gateway.gateway.holdings.flights
     return gateway.call(lambda: sum(flight.riders for flight in flights._open.values()))
 
 
@@ -24,7 +24,7 @@ def grow_older(gateway: LocalGateway, seconds: float) -> None:
     """Everything in the first level was stored that much earlier."""
 
     def shift() -> None:
-        for entry in gateway.gateway.store._entries.values():
+        for entry in gateway.gateway.holdings.store._entries.values():
             for name in ("stored_at", "fresh_until", "stale_until", "error_until"):
                 setattr(entry, name, getattr(entry, name) - seconds)
             entry.forms.clear()

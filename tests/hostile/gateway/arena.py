@@ -145,7 +145,7 @@ class Arena:
     def lines(self, count: int = 0) -> list[AccessRecord]:
         """The access log, once everything that is answered is in it."""
         wait_until(lambda: len(self._lines()) >= count, what=f"{count} lines")
-        log = self.gateway.gateway._log
+        log = self.gateway.gateway.backends.log
         wait_until(lambda: log.waiting == 0, what="the access log")
         return self._lines()
 

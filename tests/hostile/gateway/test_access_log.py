@@ -186,7 +186,7 @@ def test_every_collapsed_reader_has_a_line_of_its_own(shop: Arena) -> None:
         who = bearer(shop.token(sub=f"reader-{number}"))
         connection.send(encode_request("GET", PREFIX + "doc", {**who, "User-Agent": "crowd"}))
     shop.origin.wait_for_requests(1, path=PREFIX + "doc")
-    flights = shop.gateway.gateway.cache.flights
+    flights = shop.gateway.gateway.holdings.flights
     wait_until(lambda: [f.riders for f in flights._open.values()] == [6])
     held = time.monotonic()
     while time.monotonic() - held < 0.1:

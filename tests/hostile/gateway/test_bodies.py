@@ -32,7 +32,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory, arena_class: type[Arena]) -
 
 
 def held(arena: Arena) -> int:
-    return arena.gateway.gateway._door.body_bytes
+    return arena.gateway.gateway.entrance.admissions.body_bytes
 
 
 def begin(

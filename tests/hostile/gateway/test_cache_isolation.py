@@ -192,8 +192,8 @@ def test_the_cache_is_bounded_whatever_is_asked_for(
         for number in range(120):
             assert arena.ask(f"s-{number}").status == 200
             assert arena.ask("s-0", f"offset=made-up-{number}").status == 200
-            assert arena.gateway.gateway.store.bytes <= limit
-        assert arena.gateway.gateway.store.evicted > 100
+            assert arena.gateway.gateway.holdings.store.bytes <= limit
+        assert arena.gateway.gateway.holdings.store.evicted > 100
 
 
 # -- streams that change under the cache ---------------------------------------------------------
@@ -306,7 +306,7 @@ def test_an_acknowledged_write_is_in_every_read_that_begins_after_it(arena: Aren
         wait_until(lambda: gate.waiting == 1)
         assert write(arena, "rw", b"new").status == 204
         younger.send(encode_request("GET", PREFIX + "rw", bearer(arena.token())))
-        flights = arena.gateway.gateway.cache.flights._open
+        flights = arena.gateway.gateway.holdings.flights._open
         wait_until(lambda: sum(flight.riders for flight in flights.values()) == 2)
         gate.open()
         assert older.read_response().body == b"old,"
@@ -333,7 +333,7 @@ def test_what_redis_was_made_to_say_is_not_believed(
             honest, foreign = redis.command("GET", one), redis.command("GET", other)
             for poison in (foreign, honest[:-1], b"", b"\x00" * 100, honest + b"x", flip(honest)):
                 redis.command("SET", one, poison)
-                arena.gateway.call(arena.gateway.gateway.store.clear)
+                arena.gateway.call(arena.gateway.gateway.holdings.store.clear)
                 for name in ("mine", "theirs"):
                     assert arena.ask(name).body == f"{name:6}".encode()
             assert not [k for k in redis.command("KEYS", "*") if b"mine" in k and b"." in k]
@@ -430,7 +430,7 @@ def test_a_stranger_gets_nothing_from_the_second_level(
             stream.append(b"tail")
             assert arena.ask("a").body == b"1234"
             wait_until(lambda: len(redis.command("KEYS", "weir:chunk:*")) == 1)
-            arena.gateway.call(arena.gateway.gateway.store.clear)
+            arena.gateway.call(arena.gateway.gateway.holdings.store.clear)
             for token in (None, arena.token(scope="read:b"), arena.token(ttl=-1)):
                 check_refusal(arena.ask("a", token=token), 401, 403)
             assert arena.gateway.metric("shared_hits") == 0

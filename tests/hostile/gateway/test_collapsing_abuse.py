@@ -123,7 +123,7 @@ def test_a_flight_that_fails_is_followed_by_one_other(arena: Arena, name: str) -
     wait_until(lambda: gate.waiting == 1)
     for connection in late:
         connection.send(ask)
-    flights = arena.gateway.gateway.cache.flights._open
+    flights = arena.gateway.gateway.holdings.flights._open
     wait_until(lambda: sum(flight.riders for flight in flights.values()) == 11)
     gate.open()
     with first:
@@ -146,7 +146,7 @@ def test_when_all_leave_nothing_is_left(arena: Arena, name: str, stream: SimpleS
     wait_until(lambda: arena.origin.abandoned > abandoned, what="the end of the fetch")
     gate.open()
     arena.origin.release()
-    wait_until(lambda: len(arena.gateway.gateway.cache.flights) == 0)
+    wait_until(lambda: len(arena.gateway.gateway.holdings.flights) == 0)
     assert arena.ask(name).body == b"first"
 
 
@@ -284,15 +284,15 @@ def test_a_thousand_made_up_offsets_leave_nothing_behind(
     gate = Gate()
     gate.open()
     strict(arena, name, stream, gate)
-    entries = len(arena.gateway.gateway.store._entries)
+    entries = len(arena.gateway.gateway.holdings.store._entries)
     token = bearer(arena.token())
     with arena.connect() as connection:
         for number in range(300):
             for live in ("", "&live=long-poll") if number < 3 else ("",):
                 target = f"{PREFIX}{name}?offset=made-up-{number}{live}"
                 assert connection.request("GET", target, token).status == 400
-    assert len(arena.gateway.gateway.store._entries) == entries
-    assert len(arena.gateway.gateway.cache.flights) == 0
+    assert len(arena.gateway.gateway.holdings.store._entries) == entries
+    assert len(arena.gateway.gateway.holdings.flights) == 0
     assert arena.ask(name).body == b"first"
 
 
@@ -422,7 +422,7 @@ def test_readers_that_come_and_go_at_random_leave_no_slot_taken(
     wait_until(lambda: hubs._slots.total == 0, what="free slots")
     wait_until(lambda: hub_of(arena, name) == (0, 0))
     assert not hubs._slots._held
-    wait_until(lambda: len(arena.gateway.gateway.cache.flights) == 0)
+    wait_until(lambda: len(arena.gateway.gateway.holdings.flights) == 0)
     arena.check_alive()
 
 

@@ -246,7 +246,7 @@ def test_one_subject_leaves_connections_to_the_origin_for_the_others(
             connection = open_requests.enter_context(arena.connect())
             connection.send(encode_request("GET", PREFIX + target, bearer(greedy)))
             wait_until(lambda held=held: gate.waiting == held)  # type: ignore[misc]
-        flights = arena.gateway.gateway.cache.flights
+        flights = arena.gateway.gateway.holdings.flights
         wait_until(lambda: len(flights) == 1, what="his read, which waits")
         assert arena.ask("a", token=modest).body == b"x"
         assert connection.read_response().body == b"x"  # and so he has it as well

@@ -300,7 +300,10 @@ SAME = [
 def test_spellings_of_one_question_share_one_key(arena: Arena, counted: str) -> None:
     for query in SAME:
         assert arena.ask(counted, query).body == b"0123456789", query
-    assert len([key for key in arena.gateway.gateway.store._entries if key[0] == counted]) == 1
+    assert (
+        len([key for key in arena.gateway.gateway.holdings.store._entries if key[0] == counted])
+        == 1
+    )
 
 
 REFUSED = [

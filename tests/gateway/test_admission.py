@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.bodies import Admission
+from gateway.admission import Admission
 from gateway.limits import Shares
 from protocol.errors import ProtocolError
 
