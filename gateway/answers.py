@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from gateway.accesslog import AccessLog
 from gateway.admission import Admission
+from gateway.asking import UpstreamError
 from gateway.calls import Call
 from gateway.config import GatewayConfig
 from gateway.entries import Entry, Form
@@ -22,7 +23,6 @@ from gateway.outgoing import Unsent, send_large
 from gateway.records import CLIENT_LEFT, CallerLog, Records
 from gateway.spool import Outlet, Overflow, Spools
 from gateway.tasks import Tasks
-from gateway.upstream import UpstreamError
 from protocol.errors import ProtocolError
 from protocol.etags import matches
 from protocol.replies import Reply, problem, problem_of

@@ -11,8 +11,10 @@ from gateway.accesslog import AccessLog, open_access_log
 from gateway.cdn import PurgeHook
 from gateway.config import GatewayConfig
 from gateway.jwks import Keys, source_of
-from gateway.notices import LocalNotices, Notices, RedisNotices, SilentNotices
+from gateway.localnotices import LocalNotices
+from gateway.notices import Notices, SilentNotices
 from gateway.rediscache import RedisCache
+from gateway.redisnotices import RedisNotices
 from gateway.revoked import Revoked
 from gateway.spool import Spools
 from gateway.tokens import Tokens

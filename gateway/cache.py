@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gateway.asking import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from gateway.cdn import is_public
 from gateway.config import GatewayConfig
 from gateway.entries import Entry, incarnation_told, is_true, make_entry
@@ -25,7 +26,7 @@ from gateway.rules.freshness import Expiry, Policy, Times, judge
 from gateway.rules.routes import BOOTSTRAP, is_replaced, part_target
 from gateway.streams import News
 from gateway.tasks import Tasks
-from gateway.upstream import TooLarge, Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from gateway.upstream import Upstream
 from protocol.offsets import NOW, START
 from protocol.paths import stream_url
 from protocol.replies import Reply

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from gateway.answers import Answers
+from gateway.asking import TooLarge
 from gateway.cache import Cache
 from gateway.calls import Call
 from gateway.config import CacheConfig
@@ -10,7 +11,6 @@ from gateway.forms import Forms
 from gateway.outcomes import HIT
 from gateway.passes import Passes
 from gateway.reads import Got
-from gateway.upstream import TooLarge
 from protocol.replies import Reply
 
 

@@ -44,7 +44,7 @@ class NoConnectionInTime(NoConnection):
     pass
 
 
-class Answer(NamedTuple):
+class AnswerHead(NamedTuple):
     """A response whose head has come."""
 
     message: RawResponseMessage
@@ -79,7 +79,7 @@ class Connection:
 
     async def ask(
         self, head: bytes, body: bytes, *, is_head: bool, read_bytes: int = READ_BYTES
-    ) -> Answer:
+    ) -> AnswerHead:
         protocol = self._protocol
         protocol.set_response_params(
             skip_payload=is_head,
@@ -101,7 +101,7 @@ class Connection:
         while True:
             message, payload = await protocol.read()
             if not 100 <= message.code < 200 or message.code == 101:
-                return Answer(message, payload)
+                return AnswerHead(message, payload)
 
     async def _send(self, body: bytes) -> None:
         """As fast as the origin takes it. That it has left is seen by who waits for its answer."""
@@ -148,7 +148,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """Where the origin listens."""
 
     host: str
@@ -156,7 +156,7 @@ class Place:
     tls: ssl.SSLContext | None
 
     @classmethod
-    def of(cls, url: URL, tls: ssl.SSLContext | None) -> "Place":
+    def of(cls, url: URL, tls: ssl.SSLContext | None) -> "Address":
         assert url.raw_host is not None and url.port is not None
         if url.scheme != "https":
             return cls(url.raw_host, url.port, None)
@@ -168,7 +168,7 @@ class Place:
 class _Addresses:
     """Where the origin's name leads: one look-up for all who ask meanwhile, or soon after it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Address) -> None:
         self._place = place
         self._lookup: asyncio.Task[list[AddressInfo]] | None = None
         self._found: list[AddressInfo] = []
@@ -200,7 +200,7 @@ class _Addresses:
 class Connections:
     """Those at rest are closed after REST_S, the last used are used first."""
 
-    def __init__(self, place: Place, connect_timeout_s: float) -> None:
+    def __init__(self, place: Address, connect_timeout_s: float) -> None:
         self._place = place
         self._connect_timeout_s = connect_timeout_s
         self._resting: deque[Connection] = deque()

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 
 from gateway.admission import Admissions
+from gateway.asking import FAILURES
 from gateway.backends import Backends
 from gateway.holdings import Holdings
 from gateway.hubs import Hubs
 from gateway.listening import Listener
 from gateway.metrics import Metrics
 from gateway.rediscache import RedisCache
-from gateway.upstream import FAILURES
 
 
 def register_gauges(

@@ -18,6 +18,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from gateway.asking import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from gateway.calls import Call
 from gateway.entries import Entry, incarnation_told, is_true, make_entry
 from gateway.outcomes import FROM_HUB
@@ -27,7 +28,6 @@ from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Policy
 from gateway.rules.routes import is_ahead, is_replaced, long_poll_target
 from gateway.slots import Payers
-from gateway.upstream import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from protocol import replies
 from protocol.cursors import next_cursor
 from protocol.errors import ProtocolError

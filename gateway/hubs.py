@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gateway.answers import Answers
+from gateway.asking import TooLarge, UpstreamError
 from gateway.cache import Cache
 from gateway.calls import Call
 from gateway.cdn import is_public
@@ -26,7 +27,7 @@ from gateway.reads import Asker
 from gateway.rules.routes import is_ahead, own_offset
 from gateway.streams import Streams
 from gateway.tasks import Tasks
-from gateway.upstream import TooLarge, Upstream, UpstreamError
+from gateway.upstream import Upstream
 from gateway.watch import Watch
 from gateway.window import Windows
 from protocol import replies

@@ -9,6 +9,13 @@ import time
 from collections.abc import Mapping
 
 from gateway.answers import LARGE_BYTES, Answers
+from gateway.asking import (
+    TooLarge,
+    UpstreamError,
+    UpstreamRequest,
+    UpstreamResponse,
+    UpstreamStream,
+)
 from gateway.calls import Call
 from gateway.config import GatewayConfig
 from gateway.entries import incarnation_told
@@ -20,14 +27,7 @@ from gateway.rules.routes import Route, long_poll_target
 from gateway.slots import Payers
 from gateway.spool import Outlet, Spools
 from gateway.streams import Streams
-from gateway.upstream import (
-    TooLarge,
-    Upstream,
-    UpstreamError,
-    UpstreamRequest,
-    UpstreamResponse,
-    UpstreamStream,
-)
+from gateway.upstream import Upstream
 from protocol.offsets import START
 from protocol.replies import Reply
 from wire.encoding import LAST_CHUNK, frame_chunk

@@ -19,32 +19,41 @@ A timeout is not repeated: the time is gone.
 import asyncio
 import logging
 import math
-import re
 import ssl
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from io import BytesIO
 from typing import NamedTuple
 
 import aiohttp
-from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
+from gateway.asking import (
+    BAD_ANSWER,
+    BUSY,
+    BUSY_FOR_SUBJECT,
+    UNAVAILABLE,
+    TooLarge,
+    UpstreamError,
+    UpstreamRequest,
+    UpstreamResponse,
+    UpstreamStream,
+    explain,
+)
 from gateway.breaker import Attempt, Breaker, Shut, State
 from gateway.config import GatewayConfig
 from gateway.connections import (
     PIECEWISE_BYTES,
     READ_BYTES,
-    Answer,
+    Address,
+    AnswerHead,
     Connection,
     Connections,
     NoConnection,
     NoConnectionInTime,
-    Place,
     encode_head,
 )
 from gateway.rules.forwarding import (
@@ -54,7 +63,6 @@ from gateway.rules.forwarding import (
     response_headers,
 )
 from gateway.slots import Payers, Slots
-from protocol.errors import ProtocolError
 from protocol.names import ACCESS_KEY
 
 log = logging.getLogger("weir.gateway.upstream")
@@ -64,78 +72,9 @@ LARGE_BYTES = 2 * 1024 * 1024  # more than a chunk: such an answer takes its tur
 LARGE_AT_ONCE = 4  # ... so that no more of them are on their way into memory
 UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # a body has that much time before the first byte's begins
 
-UNREACHABLE = "origin-unreachable"
-TIMEOUT = "origin-timeout"
-UNAVAILABLE = "origin-unavailable"
-BUSY = "origin-busy"
-BUSY_FOR_SUBJECT = "origin-busy-for-subject"
-BAD_ANSWER = "bad-origin-answer"
-FAILURES = (UNREACHABLE, TIMEOUT, UNAVAILABLE, BUSY, BUSY_FOR_SUBJECT, BAD_ANSWER)
-
-_TARGET = re.compile(r"/[!\"$-~]*")  # visible ASCII without a fragment
 _STATUSES = frozenset(s.value for s in HTTPStatus if s.value >= 200) - {206}  # no Range is asked
 _NO_BODY = frozenset({204, 304})
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "weir"}
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
-    """`target` is the canonical path, encoded, with its query; `headers` as rules.forwarding.
-    `of_stream` is set for reads whose answer is of use only with an offset to go on from."""
-
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    body: bytes = b""
-    of_stream: bool = False
-
-    def __post_init__(self) -> None:
-        if not _TARGET.fullmatch(self.target):
-            raise ValueError("the target is not an encoded path")
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamResponse:
-    """`headers` have lower-case names, and only those that may be passed on."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-    attempts: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamStream:
-    """A response whose body has yet to come; `length` is None where the origin does not say."""
-
-    status: int
-    headers: dict[str, str]
-    pieces: AsyncIterator[bytes]
-    length: int | None = None
-    attempts: int = 1
-
-
-class UpstreamError(ProtocolError):
-    """No answer that can be passed on; `sent` when the origin may have carried out the request."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        detail: str,
-        headers: tuple[tuple[str, str], ...] = (),
-        *,
-        sent: bool = False,
-    ) -> None:
-        super().__init__(status, code, detail, headers)
-        self.sent = sent
-
-
-class TooLarge(UpstreamError):
-    """The body has more bytes than were asked for; `open` passes on a body of any size."""
-
-    def __init__(self) -> None:
-        super().__init__(502, "answer-too-large", "The origin's answer is too large.", sent=True)
 
 
 class Upstream:
@@ -153,7 +92,7 @@ class Upstream:
         self._max_bytes = config.cache.max_object_bytes
         self._clock = clock
         url = URL(config.gateway.origin_url)
-        self._place = Place.of(url, tls)
+        self._place = Address.of(url, tls)
         self._path = url.raw_path.rstrip("/")
         self._own_headers = {
             "host": url.host_port_subcomponent or "",
@@ -203,7 +142,7 @@ class Upstream:
     ) -> UpstreamResponse:
         """The whole answer. `on_departure` is called once, just before the first byte can leave."""
         limit = self._max_bytes if max_bytes is None else max_bytes
-        flight = _Flight(self, request, live, on_departure)
+        flight = _Attempts(self, request, live, on_departure)
         pool = self._live if live else self._ordinary
         payers = payers or Payers()
         payer = await self._take_slot(pool, payers)
@@ -233,7 +172,7 @@ class Upstream:
         """The head, and the body in pieces as they come; ends the connection if left early. While
         it is open it takes up a connection: nobody may wait for a client in there."""
         idle_s = self._config.live_timeout_secs if live else self._config.idle_timeout_secs
-        flight = _Flight(self, request, live, on_departure, PIECEWISE_BYTES)
+        flight = _Attempts(self, request, live, on_departure, PIECEWISE_BYTES)
         pool = self._live if live else self._ordinary
         payer = await self._take_slot(pool, payers or Payers())
         try:
@@ -297,7 +236,7 @@ class Upstream:
         self.failures[code] += 1
         return UpstreamError(status, code, text, (("Retry-After", "1"),))
 
-    async def _begin(self, flight: "_Flight", connections: Connections) -> "_Begun":
+    async def _begin(self, flight: "_Attempts", connections: Connections) -> "_Begun":
         """Send until a head has come that may be passed on; tell the breaker."""
         try:
             with self.breaker.attempt(self._clock()) as attempt:
@@ -306,7 +245,7 @@ class Upstream:
             raise self._away(shut.wait_s) from None
 
     async def _attempt(
-        self, flight: "_Flight", connections: Connections, attempt: Attempt
+        self, flight: "_Attempts", connections: Connections, attempt: Attempt
     ) -> "_Begun":
         try:
             begun = await self._send_repeatedly(flight, connections)
@@ -316,7 +255,7 @@ class Upstream:
         self._succeed()
         return begun
 
-    async def _send_repeatedly(self, flight: "_Flight", connections: Connections) -> "_Begun":
+    async def _send_repeatedly(self, flight: "_Attempts", connections: Connections) -> "_Begun":
         while True:
             flight.attempts += 1
             try:
@@ -327,7 +266,7 @@ class Upstream:
                     raise self._failed(error, sent=flight.sent) from error
                 self.retries += 1
 
-    async def _send(self, flight: "_Flight", connections: Connections) -> "_Begun":
+    async def _send(self, flight: "_Attempts", connections: Connections) -> "_Begun":
         request = flight.request
         head = encode_head(request.method, self._path + request.target, self._headers(request))
         connection = await connections.take()
@@ -361,7 +300,7 @@ class Upstream:
 
     # -- what it tells -----------------------------------------------------------------------------
 
-    def departing(self, flight: "_Flight") -> None:
+    def departing(self, flight: "_Attempts") -> None:
         """A connection is there and the request is about to be written to it."""
         self.requests[_kind(flight.request, flight.live)] += 1
         if flight.live:  # its answer may be long in coming, and the origin is there
@@ -414,7 +353,7 @@ class _Begun(NamedTuple):
     body: aiohttp.StreamReader
 
 
-class _Flight:
+class _Attempts:
     """One request on its way, over all its attempts."""
 
     def __init__(
@@ -469,7 +408,7 @@ def _kind(request: UpstreamRequest, live: bool) -> str:
 
 
 def _check_head(
-    request: UpstreamRequest, connection: Connection, answer: Answer, origin_path: str
+    request: UpstreamRequest, connection: Connection, answer: AnswerHead, origin_path: str
 ) -> _Begun:
     status, told = answer.message.code, answer.message.headers
     if status not in _STATUSES:
@@ -511,28 +450,3 @@ def _within(body: bytes, max_bytes: int) -> bytes:
     if len(body) > max_bytes:
         raise TooLarge
     return body
-
-
-# The first row that fits; the details name no address of the origin.
-_EXPLAINED: tuple[tuple[type[Exception], int, str, str], ...] = (
-    (NoConnectionInTime, 504, TIMEOUT, "The origin took no connection in time."),
-    (NoConnection, 502, UNREACHABLE, "There is no connection to the origin."),
-    (HttpProcessingError, 502, BAD_ANSWER, "The origin's answer is not valid HTTP."),
-    (aiohttp.ClientPayloadError, 502, BAD_ANSWER, "The origin's answer was cut short."),
-    (aiohttp.ClientError, 502, UNREACHABLE, "The origin ended the connection."),
-    (ConnectionError, 502, UNREACHABLE, "The origin ended the connection."),
-    (TimeoutError, 504, TIMEOUT, "The origin did not answer in time."),
-)
-
-
-def explain(error: Exception, sent: bool) -> UpstreamError:
-    """A foreign exception as ours; what is not of the network is a mistake and stays as it is."""
-    if isinstance(error, UpstreamError):
-        return error
-    if isinstance(error, BadAnswer):
-        detail = f"The origin's answer cannot be passed on: {error}."
-        return UpstreamError(502, BAD_ANSWER, detail, sent=sent)
-    for kind, status, code, detail in _EXPLAINED:
-        if isinstance(error, kind):
-            return UpstreamError(status, code, detail, sent=sent)
-    raise error

@@ -11,8 +11,9 @@ import aiohappyeyeballs
 import pytest
 import uvloop
 
+from gateway.asking import UpstreamError, UpstreamRequest
 from gateway.connections import encode_head as encode_request_head
-from gateway.upstream import Upstream, UpstreamError, UpstreamRequest
+from gateway.upstream import Upstream
 from tests.helpers.scripted_origin import Answer, Gate, Piece, ScriptedOrigin, encode_head, until
 from tests.helpers.upstreams import (
     GET,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.admission import OPEN_BODY_BYTES
+from gateway.asking import TooLarge, UpstreamError
 from gateway.hits import Caller, Line
-from gateway.upstream import TooLarge, UpstreamError
 from tests.helpers.parts import KeptExchange, Parts, chunk, make_parts, quiet, soon
 from wire.heads import Fields, Head, Target
 

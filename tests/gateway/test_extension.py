@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.asking import TooLarge, UpstreamError
 from gateway.calls import Call
 from gateway.rediscache import RedisCache
-from gateway.upstream import TooLarge, UpstreamError
 from tests.gateway.test_cache import DictShared
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (

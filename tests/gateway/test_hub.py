@@ -8,9 +8,9 @@ from weakref import ref
 
 import pytest
 
+from gateway.asking import TooLarge, UpstreamError, UpstreamResponse
 from gateway.hub import Hub
 from gateway.hubs import KEPT_AT_ONCE
-from gateway.upstream import TooLarge, UpstreamError, UpstreamResponse
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     OTHER_INCARNATION,

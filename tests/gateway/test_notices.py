@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway import notices
-from gateway.notices import LocalNotices, Mailbox, Notice, Notices, RedisNotices, SilentNotices
+from gateway import localnotices, notices, redisnotices
+from gateway.localnotices import LocalNotices
+from gateway.notices import Mailbox, Notice, Notices, SilentNotices
+from gateway.redisnotices import RedisNotices
 from tests.helpers.redis import RedisServer, running_redis
 from tests.helpers.scripted_origin import until
 
@@ -176,8 +178,7 @@ async def test_no_carrier_is_silent() -> None:
 )
 async def test_malformed_messages_are_counted_and_ignored(message: bytes) -> None:
     mailbox = Mailbox("me")
-    mailbox.on_notice = lambda notice: pytest.fail("acted on")
-    mailbox.on_gap = lambda: pytest.fail("acted on")
+    mailbox.listen(lambda notice: pytest.fail("acted on"), lambda: pytest.fail("acted on"))
     assert mailbox.take(message) is None
     assert mailbox.counts.malformed == 1
 
@@ -256,7 +257,7 @@ async def test_a_notice_that_could_not_be_sent_is_sent_later(
 async def test_too_many_unsent_notices_become_a_gap_of_the_others(
     gateway: StartParty, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "MAX_OWED", 2)
+    monkeypatch.setattr(redisnotices, "MAX_OWED", 2)
     first, second = await gateway(TIMEOUT_S), await gateway()
     redis.command("ACL", "SETUSER", "default", "-publish")
     for n in range(3):
@@ -278,7 +279,7 @@ async def test_a_lost_subscriber_is_told_of_its_gap(
 async def test_a_start_without_redis_ends_and_its_first_subscription_is_a_gap(
     gateway: StartParty, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(redisnotices, "START_TIMEOUT_S", 0.05)
     redis.kill()
     late = await gateway(TIMEOUT_S, BEAT_S)
     assert not late.carrier.connected and not await late.carrier.publish(PURGE)
@@ -304,7 +305,7 @@ async def test_a_crowd_of_notices_is_acknowledged(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "MAX_MESSAGE_BYTES", 1024)
-    monkeypatch.setattr(notices, "ACKS_EACH", 50)
+    monkeypatch.setattr(redisnotices, "ACKS_EACH", 50)
     first, second = [Party(RedisNotices(redis.url, timeout_s=10)) for _ in range(2)]
     await first.start()
     await second.start()
@@ -373,7 +374,7 @@ async def test_a_full_queue_gets_its_messages_when_there_is_room(
 async def test_an_endless_backlog_becomes_a_gap(
     worker: StartParty, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "MAX_OWED", 5)
+    monkeypatch.setattr(localnotices, "MAX_OWED", 5)
     first = await worker(TIMEOUT_S)
     with leave_socket(run_dir / "worker-7.sock") as stuck:
         capacity = queue_length(run_dir)

@@ -9,17 +9,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from gateway.asking import BAD_ANSWER, TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from gateway.breaker import State
 from gateway.slots import Payers
-from gateway.upstream import (
-    BAD_ANSWER,
-    LARGE_BYTES,
-    TooLarge,
-    Upstream,
-    UpstreamError,
-    UpstreamRequest,
-    UpstreamResponse,
-)
+from gateway.upstream import LARGE_BYTES, Upstream
 from tests.helpers.scripted_origin import (
     Answer,
     Gate,

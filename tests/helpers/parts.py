@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from gateway.accesslog import AccessLog
 from gateway.answers import Answers
+from gateway.asking import UpstreamError, UpstreamRequest, UpstreamResponse
 from gateway.cache import Cache
 from gateway.calls import Call
 from gateway.cdn import PurgeHook
@@ -38,7 +39,7 @@ from gateway.slots import Payers
 from gateway.spool import Spools
 from gateway.store import Store
 from gateway.streams import Streams
-from gateway.upstream import Upstream, UpstreamError, UpstreamRequest, UpstreamResponse
+from gateway.upstream import Upstream
 from gateway.watch import Watch
 from protocol.accesslog import AccessRecord
 from protocol.paths import PREFIX

@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from gateway.asking import UpstreamError, UpstreamRequest
 from gateway.config import AuthConfig, CacheConfig, GatewayConfig, ServingConfig, UpstreamConfig
-from gateway.upstream import Upstream, UpstreamError, UpstreamRequest
+from gateway.upstream import Upstream
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin
 
 PATH = "/v1/stream/a"
