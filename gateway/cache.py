@@ -286,18 +286,8 @@ class Cache:
         headers = response.headers
         self._learn(flight, incarnation_told(headers) or kept.incarnation)
         up_to_date, closed = _merged(headers, kept)
-        if (up_to_date, closed) != (kept.up_to_date, kept.closed):
-            kept.up_to_date, kept.closed = up_to_date, closed
-            kept.forms.clear()
-        policy = self._judge(kept.stream, kept.offset, headers, kept)
-        now = self._clock()
-        kept.immutable = policy.immutable
-        kept.stored_at = now
-        kept.fresh_until = now + policy.fresh_s
-        kept.stale_until = kept.fresh_until + policy.stale_s
-        kept.error_until = kept.fresh_until + policy.stale_error_s
-        for form in kept.forms.values():
-            form.head, form.second = b"", -1
+        kept.end_at(up_to_date=up_to_date, closed=closed)
+        kept.renew(self._judge(kept.stream, kept.offset, headers, kept), self._clock())
         if not flight.detached:
             self._store.put(kept)
         return Fetched(kept, "revalidated", 304, not flight.detached, took)

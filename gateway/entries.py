@@ -133,6 +133,22 @@ class Entry:
         event = 0 if self._event is None else len(self._event)
         return OVERHEAD_BYTES + len(self.body) + forms + event
 
+    def end_at(self, *, up_to_date: bool, closed: bool) -> None:
+        """What the origin says by now of the end of its bytes; tags and heads tell that too."""
+        if (up_to_date, closed) != (self.up_to_date, self.closed):
+            self.up_to_date, self.closed = up_to_date, closed
+            self.forms.clear()
+
+    def renew(self, policy: Policy, now: float) -> None:
+        """The origin has just confirmed it."""
+        self.immutable = policy.immutable
+        self.stored_at = now
+        self.fresh_until = now + policy.fresh_s
+        self.stale_until = self.fresh_until + policy.stale_s
+        self.error_until = self.fresh_until + policy.stale_error_s
+        for form in self.forms.values():
+            form.head, form.second = b"", -1
+
     def is_fresh(self, now: float) -> bool:
         """Whether it can be served without asking anyone. The other two are for when it is not."""
         return self.immutable and now < self.fresh_until

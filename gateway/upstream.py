@@ -24,8 +24,6 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from http import HTTPStatus
-from io import BytesIO
 from typing import NamedTuple
 
 import aiohttp
@@ -49,8 +47,6 @@ from gateway.connections import (
     PIECEWISE_BYTES,
     READ_BYTES,
     Address,
-    AnswerHead,
-    Connection,
     Connections,
     NoConnection,
     NoConnectionInTime,
@@ -58,22 +54,18 @@ from gateway.connections import (
 )
 from gateway.rules.forwarding import (
     REPEATABLE_METHODS,
-    BadAnswer,
     is_repeatable,
-    response_headers,
 )
 from gateway.slots import Payers, Slots
+from gateway.taking import NO_BODY, BegunAnswer, check_head, gather_body
 from protocol.names import ACCESS_KEY
 
 log = logging.getLogger("weir.gateway.upstream")
 
-PROGRESS_BYTES = 1024  # a whole body brings at least this much in each idle time
 LARGE_BYTES = 2 * 1024 * 1024  # more than a chunk: such an answer takes its turn ...
 LARGE_AT_ONCE = 4  # ... so that no more of them are on their way into memory
 UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # a body has that much time before the first byte's begins
 
-_STATUSES = frozenset(s.value for s in HTTPStatus if s.value >= 200) - {206}  # no Range is asked
-_NO_BODY = frozenset({204, 304})
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "weir"}
 
 
@@ -212,19 +204,19 @@ class Upstream:
             raise self._busy(slots, payers) from None
 
     async def _read_whole(
-        self, request: UpstreamRequest, begun: "_Begun", max_bytes: int, payers: Payers
+        self, request: UpstreamRequest, begun: BegunAnswer, max_bytes: int, payers: Payers
     ) -> bytes:
         """Large answers come in a few at a time: each is in memory before anyone has it."""
-        if request.method == "HEAD" or begun.status in _NO_BODY:
+        if request.method == "HEAD" or begun.status in NO_BODY:
             return b""
         length, idle_s = begun.length or 0, self._config.idle_timeout_secs
         if length > max_bytes:
             raise TooLarge
         if length <= LARGE_BYTES:
-            return await _gather(begun.body, max_bytes, idle_s)
+            return await gather_body(begun.body, max_bytes, idle_s)
         payer = await self._take_turn(self._large, payers)
         try:
-            return await _gather(begun.body, max_bytes, idle_s)
+            return await gather_body(begun.body, max_bytes, idle_s)
         finally:
             self._large.release(payer)
 
@@ -236,7 +228,7 @@ class Upstream:
         self.failures[code] += 1
         return UpstreamError(status, code, text, (("Retry-After", "1"),))
 
-    async def _begin(self, flight: "_Attempts", connections: Connections) -> "_Begun":
+    async def _begin(self, flight: "_Attempts", connections: Connections) -> BegunAnswer:
         """Send until a head has come that may be passed on; tell the breaker."""
         try:
             with self.breaker.attempt(self._clock()) as attempt:
@@ -246,7 +238,7 @@ class Upstream:
 
     async def _attempt(
         self, flight: "_Attempts", connections: Connections, attempt: Attempt
-    ) -> "_Begun":
+    ) -> BegunAnswer:
         try:
             begun = await self._send_repeatedly(flight, connections)
         except UpstreamError as error:
@@ -255,7 +247,7 @@ class Upstream:
         self._succeed()
         return begun
 
-    async def _send_repeatedly(self, flight: "_Attempts", connections: Connections) -> "_Begun":
+    async def _send_repeatedly(self, flight: "_Attempts", connections: Connections) -> BegunAnswer:
         while True:
             flight.attempts += 1
             try:
@@ -266,7 +258,7 @@ class Upstream:
                     raise self._failed(error, sent=flight.sent) from error
                 self.retries += 1
 
-    async def _send(self, flight: "_Attempts", connections: Connections) -> "_Begun":
+    async def _send(self, flight: "_Attempts", connections: Connections) -> BegunAnswer:
         request = flight.request
         head = encode_head(request.method, self._path + request.target, self._headers(request))
         connection = await connections.take()
@@ -275,7 +267,7 @@ class Upstream:
                 is_head = request.method == "HEAD"
                 size = flight.read_bytes
                 answer = await connection.ask(head, request.body, is_head=is_head, read_bytes=size)
-            return _check_head(request, connection, answer, self._path)
+            return check_head(request, connection, answer, self._path)
         except BaseException:
             connection.close()
             connections.give_back(connection)
@@ -287,7 +279,7 @@ class Upstream:
             headers["content-length"] = str(len(request.body))
         return headers
 
-    async def _pieces(self, begun: "_Begun", idle_s: float) -> AsyncIterator[bytes]:
+    async def _pieces(self, begun: BegunAnswer, idle_s: float) -> AsyncIterator[bytes]:
         while True:
             try:
                 async with asyncio.timeout(idle_s):
@@ -343,16 +335,6 @@ class _Pool(NamedTuple):
     connections: Connections
 
 
-class _Begun(NamedTuple):
-    """A response whose head was read and checked; `length` is None where nobody has said."""
-
-    connection: Connection
-    status: int
-    headers: dict[str, str]
-    length: int | None
-    body: aiohttp.StreamReader
-
-
 class _Attempts:
     """One request on its way, over all its attempts."""
 
@@ -405,48 +387,3 @@ def _kind(request: UpstreamRequest, live: bool) -> str:
     if live:
         return "live"
     return {"GET": "read", "HEAD": "head"}.get(request.method, "write")
-
-
-def _check_head(
-    request: UpstreamRequest, connection: Connection, answer: AnswerHead, origin_path: str
-) -> _Begun:
-    status, told = answer.message.code, answer.message.headers
-    if status not in _STATUSES:
-        raise BadAnswer(f"status {status} was not asked for")
-    if status == 401 and told.get("WWW-Authenticate") == ACCESS_KEY:
-        raise BadAnswer("it wants another upstream.access_key than this gateway has")
-    if status == 421:
-        raise BadAnswer("it does not go by the name in gateway.origin_url")
-    if status == 304 and "if-none-match" not in request.headers:
-        raise BadAnswer("304 without a condition")
-    length = told.get("Content-Length")
-    framed = length is not None or answer.message.chunked
-    if not framed and request.method != "HEAD" and status not in _NO_BODY:
-        raise BadAnswer("without a length, a whole body looks like half of one")
-    headers = response_headers(told.items(), origin_path)
-    if request.of_stream and status in (200, 204) and "stream-next-offset" not in headers:
-        raise BadAnswer("it does not say where it ends")
-    return _Begun(connection, status, headers, None if length is None else int(length), answer.body)
-
-
-async def _gather(content: aiohttp.StreamReader, max_bytes: int, idle_s: float) -> bytes:
-    if content.is_eof():  # it came with the head, and needs no clock
-        return _within(content.read_nowait(), max_bytes)
-    whole = BytesIO()  # which a join of all parts would hold twice
-    size = mark = 0
-    now = asyncio.get_running_loop().time
-    async with asyncio.timeout(idle_s) as timeout:
-        while part := await content.readany():
-            size += whole.write(part)
-            if size > max_bytes:
-                raise TooLarge
-            if size - mark >= PROGRESS_BYTES:
-                mark = size
-                timeout.reschedule(now() + idle_s)
-    return whole.getvalue()
-
-
-def _within(body: bytes, max_bytes: int) -> bytes:
-    if len(body) > max_bytes:
-        raise TooLarge
-    return body
