@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_aiohttp.plugin import AiohttpRawServer
 
 from gateway import cdn
 from gateway.cdn import PurgeHook, cdn_headers, fill_text, fill_url, is_public, stream_tag
@@ -124,7 +125,7 @@ class Cdn:
         self.open.set()
         self.port = 0
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.BaseRequest) -> web.Response:
         key, body = request.headers.get("Api-Key", ""), await request.text()
         self.seen.append((request.method, request.raw_path, key, body))
         status = self.statuses.pop(0) if self.statuses else 200
@@ -138,17 +139,11 @@ class Cdn:
 
 
 @pytest.fixture
-async def edge() -> AsyncIterator[Cdn]:
+async def edge(aiohttp_raw_server: AiohttpRawServer) -> Cdn:
     edge = Cdn()
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", edge.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    edge.port = runner.addresses[0][1]
-    yield edge
-    await runner.cleanup()
+    server = await aiohttp_raw_server(edge.answer, shutdown_timeout=0.1)
+    edge.port = server.port or 0
+    return edge
 
 
 async def test_a_purge_is_made_as_the_template_says(edge: Cdn) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from pytest_aiohttp.plugin import AiohttpRawServer
 
 from gateway.config import AuthConfig
 from gateway.jwks import (
@@ -337,15 +338,11 @@ class Issuer:
 
 
 @pytest.fixture
-async def issuer() -> AsyncIterator[Issuer]:
+async def issuer(aiohttp_raw_server: AiohttpRawServer) -> Issuer:
     issuer = Issuer()
-    runner = web.ServerRunner(web.Server(issuer.handle), shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    issuer.url = f"http://user:secret@127.0.0.1:{runner.addresses[0][1]}/jwks?key=hidden"
-    yield issuer
-    await runner.cleanup()
+    server = await aiohttp_raw_server(issuer.handle, shutdown_timeout=0.1)
+    issuer.url = f"http://user:secret@127.0.0.1:{server.port}/jwks?key=hidden"
+    return issuer
 
 
 async def test_keys_come_from_a_url_and_follow_its_changes(issuer: Issuer) -> None:
