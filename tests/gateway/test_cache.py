@@ -2,27 +2,24 @@
 nothing of a stream outlives it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
 
 import pytest
 
 from gateway.entries import Entry
 from gateway.reads import Asker
-from gateway.rediscache import RedisCache
 from protocol.replies import Reply
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     INCARNATION,
     OTHER_INCARNATION,
+    DictShared,
+    MakeParts,
     Parts,
     chunk,
-    make_parts,
     quiet,
     soon,
 )
 
-MakeParts = Callable[..., Parts]
 ASKER = Asker("test")
 
 
@@ -47,48 +44,6 @@ class KeptPurges:
 
     def clear(self) -> None:
         pass
-
-
-class DictShared:
-    """Stands for `RedisCache`: generations and chunks in two dicts."""
-
-    def __init__(self) -> None:
-        self.generations: dict[str, int] = {}
-        self.values: dict[tuple[str, str, str], bytes] = {}
-        self.may_purge = asyncio.Event()
-        self.may_purge.set()
-
-    def _generation(self, stream: str) -> str:
-        return str(self.generations.setdefault(stream, 1))
-
-    async def get(self, stream: str, offset: str) -> tuple[str | None, bytes | None]:
-        generation = self._generation(stream)
-        return generation, self.values.get((stream, generation, offset))
-
-    def put_soon(
-        self, stream: str, generation: str | None, offset: str, value: bytes, ttl_s: float
-    ) -> bool:
-        assert generation is not None and ttl_s > 0
-        self.values[stream, generation, offset] = value
-        return True
-
-    async def purge(self, stream: str) -> bool:
-        await self.may_purge.wait()
-        self.generations[stream] = self.generations.get(stream, 1) + 1
-        return True
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[MakeParts]:
-    made: list[Parts] = []
-
-    def start(shared: DictShared | None = None, **sections: Any) -> Parts:
-        made.append(make_parts(shared=cast(RedisCache, shared) if shared else None, **sections))
-        return made[-1]
-
-    yield start
-    for parts in made:
-        await parts.close()
 
 
 @pytest.fixture

@@ -1,50 +1,27 @@
 """Buckets, snapshots and bootstraps without sockets: what is kept, what a publication replaces, and
 whom it does not concern."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
-
 import pytest
 
 from gateway.asking import TooLarge, UpstreamError
 from gateway.calls import Call
-from gateway.rediscache import RedisCache
-from tests.gateway.test_cache import DictShared
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
     INCARNATION,
     Asked,
     Asking,
+    DictShared,
+    MakeParts,
     Parts,
     chunk,
-    make_parts,
     quiet,
     soon,
 )
 
-MakeParts = Callable[..., Parts]
 AT = nameless
 SNAPSHOT = f"a/snapshot/{AT(5)}"
 BOUNDARY = "multipart/mixed; boundary=b1"
 REVALIDATE = "public, max-age=0, must-revalidate"
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[MakeParts]:
-    made: list[Parts] = []
-
-    def start(shared: DictShared | None = None, **sections: Any) -> Parts:
-        made.append(make_parts(shared=cast(RedisCache, shared) if shared else None, **sections))
-        return made[-1]
-
-    yield start
-    for parts in made:
-        await parts.close()
-
-
-@pytest.fixture
-def parts(make: MakeParts) -> Parts:
-    return make()
 
 
 def snapshot(

@@ -4,8 +4,6 @@ bounds."""
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,24 +13,9 @@ from gateway.entries import EventLines, Lines
 from gateway.outgoing import PIECES_AT_ONCE, RECENT_BYTES, SLICE_BYTES, Recent, Unsent
 from protocol.sse import Decoder, Event, data_event, text_piece
 from tests.helpers.offsets import nameless
-from tests.helpers.parts import Asking, KeptExchange, Parts, chunk, make_parts, quiet, soon
+from tests.helpers.parts import Asking, KeptExchange, MakeParts, Parts, chunk, quiet, soon
 
-MakeParts = Callable[..., Parts]
 LARGE = 10 * SLICE_BYTES
-
-
-@pytest.fixture
-async def make() -> AsyncIterator[MakeParts]:
-    made: list[Parts] = []
-
-    def start(**sections: Any) -> Parts:
-        made.append(make_parts(**sections))
-        return made[-1]
-
-    yield start
-    for parts in made:
-        await parts.close()
-        assert parts.hubs.unsent.total == 0
 
 
 def narrow(room_bytes: int = 1) -> KeptExchange:

@@ -47,6 +47,7 @@ from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import Response
 from wire.heads import make_head
 
+MakeParts = Callable[..., "Parts"]
 WAIT_S = 60.0
 INCARNATION = "00112233445566aa"
 OTHER_INCARNATION = "ffeeddccbbaa9988"
@@ -256,6 +257,35 @@ class KeptLog(AccessLog):
         self.lines.append(line)
 
 
+class DictShared:
+    """Stands for `RedisCache`: generations and chunks in two dicts."""
+
+    def __init__(self) -> None:
+        self.generations: dict[str, int] = {}
+        self.values: dict[tuple[str, str, str], bytes] = {}
+        self.may_purge = asyncio.Event()
+        self.may_purge.set()
+
+    def _generation(self, stream: str) -> str:
+        return str(self.generations.setdefault(stream, 1))
+
+    async def get(self, stream: str, offset: str) -> tuple[str | None, bytes | None]:
+        generation = self._generation(stream)
+        return generation, self.values.get((stream, generation, offset))
+
+    def put_soon(
+        self, stream: str, generation: str | None, offset: str, value: bytes, ttl_s: float
+    ) -> bool:
+        assert generation is not None and ttl_s > 0
+        self.values[stream, generation, offset] = value
+        return True
+
+    async def purge(self, stream: str) -> bool:
+        await self.may_purge.wait()
+        self.generations[stream] = self.generations.get(stream, 1) + 1
+        return True
+
+
 # -- all of it -----------------------------------------------------------------------------------
 
 
@@ -330,7 +360,7 @@ class Asking:
 
 def make_parts(
     *,
-    shared: RedisCache | None = None,
+    shared: DictShared | None = None,
     clock: Callable[[], float] | None = None,
     **sections: Mapping[str, Any],
 ) -> Parts:
@@ -345,14 +375,14 @@ def make_parts(
     origin, log, metrics = HandOrigin(), KeptLog(), Metrics()
     upstream, holdings, spools = cast(Upstream, origin), Holdings(config.cache), Spools(config)
     timed: dict[str, Any] = {} if clock is None else {"clock": clock}
-    notices = SilentNotices()
-    purges = Purges(holdings, shared, notices, PurgeHook(config.cdn))
+    notices, redis = SilentNotices(), cast(RedisCache | None, shared)
+    purges = Purges(holdings, redis, notices, PurgeHook(config.cdn))
     cache = Cache(
         config,
         upstream,
         holdings,
         purges,
-        shared,
+        redis,
         lambda stream: hubs.followed_to(stream),
         **timed,
     )
