@@ -10,7 +10,8 @@ Whenever something is free, everyone who waits has all of his share.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 OURS = "\0gateway"  # what no client has asked for; no subject looks like this
 
@@ -19,21 +20,30 @@ class Payers:
     """The subjects that wait for one request: one who is known, and perhaps others, who are looked
     for when he has not enough."""
 
-    __slots__ = ("_others", "joined", "subjects")
+    __slots__ = ("_join", "_others", "subjects")
 
     def __init__(self, subject: str = OURS, others: Callable[[], Iterable[str]] = tuple) -> None:
         self.subjects = {subject: None}
         self._others = others
-        self.joined: Callable[[str], None] | None = None  # while it stands in line
-
-    def look_for_others(self) -> None:
-        self.subjects |= dict.fromkeys(self._others())
+        self._join: Callable[[str], None] | None = None  # while the request stands in line
 
     def add(self, subject: str) -> None:
         if subject not in self.subjects:
             self.subjects[subject] = None
-            if self.joined is not None:
-                self.joined(subject)
+            if self._join is not None:
+                self._join(subject)
+
+    @contextmanager
+    def in_line(self, join: Callable[[str], None]) -> Iterator[None]:
+        """`join` is called for each subject, those included who come meanwhile."""
+        self.subjects |= dict.fromkeys(self._others())
+        for subject in self.subjects:
+            join(subject)
+        self._join = join
+        try:
+            yield
+        finally:
+            self._join = None
 
 
 Waiting = asyncio.Future[str]  # for the subject that pays
@@ -62,18 +72,14 @@ class Slots:
             self._lines.setdefault(subject, {})[waiting] = None
             self._serve()
 
-        payers.look_for_others()
-        for subject in payers.subjects:
-            line_up(subject)
-        payers.joined = line_up
         try:
-            return await waiting
+            with payers.in_line(line_up):
+                return await waiting
         except BaseException:
             if waiting.done() and not waiting.cancelled():  # it came as we left
                 self.release(waiting.result())
             raise
         finally:
-            payers.joined = None
             self._leave(waiting, payers.subjects)
 
     def release(self, subject: str) -> None:

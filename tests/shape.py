@@ -35,12 +35,31 @@ class Module:
         """Modules of ours, at run time: what only the type checker needs is no dependency."""
         return {name for name in _imported(self.tree) if name in names} - {self.name}
 
-    def late_assignments(self) -> Iterator[str]:
-        """`a.b.c = ...` and `local.c = callable`: an object completed by another."""
+    def fields(self) -> Iterator[tuple[str, bool]]:
+        """Declared attributes, and whether they hold something to call."""
         for node in ast.walk(self.tree):
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                if isinstance(target, ast.Attribute) and _is_late(target, node.value):
-                    yield f"{self.path}:{node.lineno}: {ast.unparse(target)}"
+            if isinstance(node, ast.AnnAssign):
+                name = ast.unparse(node.target).removeprefix("self.")
+                yield name, "Callable[" in ast.unparse(node.annotation)
+
+    def late_assignments(self, callables: set[str]) -> Iterator[str]:
+        """An object that somebody else completes: a callable handed to it after construction."""
+        for node in ast.walk(self.tree):
+            for target, value in _assigned(node):
+                if not isinstance(target, ast.Attribute) or ast.unparse(target.value) == "self":
+                    continue
+                if isinstance(value, ast.Lambda) or target.attr in callables:
+                    if not isinstance(value, ast.Constant):  # to let go of it is no completion
+                        yield f"{self.path}:{target.lineno}: {ast.unparse(target)}"
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        assert isinstance(node, ast.Assign)
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
@@ -56,20 +75,15 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield from _imported(node)
 
 
-def _is_late(target: ast.Attribute, value: ast.expr) -> bool:
-    """A callable handed to an object that has been constructed already."""
-    own = isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
-    is_callable = isinstance(value, ast.Lambda) or (
-        isinstance(value, ast.Attribute)
-        and isinstance(value.value, ast.Name | ast.Attribute)
-        and ast.unparse(value).startswith("self.")
-    )
-    return not own and is_callable
-
-
 def read_modules(root: Path) -> list[Module]:
     paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
     return [Module(root, path) for path in paths]
+
+
+def find_late_assignments(modules: list[Module]) -> list[str]:
+    fields = [field for module in modules for field in module.fields()]
+    callables = {name for name, holds in fields if holds} - {n for n, holds in fields if not holds}
+    return [place for module in modules for place in module.late_assignments(callables)]
 
 
 def find_cycle(modules: list[Module]) -> list[str]:
@@ -106,7 +120,7 @@ def print_shape(root: Path) -> None:
     for module in modules:
         if module.name in WATCHED:
             print(f"{module.name} imports {len(module.imports(names))} of our modules")
-    late = [place for module in modules for place in module.late_assignments()]
+    late = find_late_assignments(modules)
     print(f"late assignments: {len(late)}")
     print("".join(f"  {place}\n" for place in late), end="")
     print("import cycle:", " -> ".join(find_cycle(modules)) or "none")

@@ -1,10 +1,13 @@
-"""Who may import whom, and which modules must stay free of I/O, clocks and chance."""
+"""Who may import whom, which modules stay free of I/O, clocks and chance, and that objects are
+complete when they are constructed."""
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.shape import Module, find_cycle, find_late_assignments, read_modules
 
 ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
@@ -30,6 +33,7 @@ IMPURE = {"asyncio", "aiohttp", "os", "io", "pathlib", "socket", "ssl", "subproc
 IMPURE |= {"time", "random", "secrets", "uuid", "logging", "tempfile", "shutil", "uvloop", "lmdb"}
 IMPURE_CALLS = {"open", "print", "input", "now", "utcnow", "today"}
 
+MODULES = {module.name: module for module in read_modules(ROOT)}
 FILES = [path for package in MAY_IMPORT for path in sorted((ROOT / package).rglob("*.py"))]
 PURE_FILES = [path for pattern in PURE for path in sorted(ROOT.glob(pattern))]
 
@@ -65,6 +69,36 @@ def test_imports_follow_the_direction(path: Path) -> None:
 def test_pure_modules_touch_no_world(path: Path) -> None:
     assert not set(imports(path)) & IMPURE
     assert not set(calls(path)) & IMPURE_CALLS
+
+
+@pytest.mark.parametrize("path", PURE_FILES, ids=name_of)
+def test_pure_modules_import_only_pure_ones(path: Path) -> None:
+    """Or the world would come in by way of somebody else's imports."""
+    pure = {name_of(each) for each in PURE_FILES}
+    module = next(module for module in MODULES.values() if module.path == name_of(path))
+    impure = {MODULES[name].path for name in module.imports(set(MODULES))} - pure
+    assert {path for path in impure if not path.endswith("__init__.py")} == set()
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert find_cycle(list(MODULES.values())) == []
+
+
+def test_nothing_is_handed_to_an_object_after_its_construction() -> None:
+    assert find_late_assignments(list(MODULES.values())) == []
+
+
+def test_a_late_assignment_would_be_seen(tmp_path: Path) -> None:
+    code = tmp_path / "code.py"
+    code.write_text(
+        "class Cache:\n"
+        "    def __init__(self) -> None:\n"
+        "        self.trimmed: Callable[[str], None] = print\n"
+        "def wire(hubs: Hubs, cache: Cache) -> None:\n"
+        "    hubs.gone = lambda stream: None\n"
+        "    cache.trimmed, cache.size = hubs.trim, 1\n"
+    )
+    assert len(find_late_assignments([Module(tmp_path, code)])) == 2
 
 
 def test_the_walk_sees_the_code() -> None:

@@ -8,12 +8,14 @@ has the same rules for issuers.
 import base64
 import json
 import re
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from gateway.config import AuthConfig
 from gateway.rules.access import EVERYTHING, NOTHING, Principal, Scopes
 from gateway.rules.challenges import Reason, invalid_token
 from protocol.names import MAX_SAFE_INTEGER
+
+if TYPE_CHECKING:  # a value like any other; reading it from files is not ours
+    from gateway.config import AuthConfig
 
 Json = dict[str, Any]
 
@@ -54,7 +56,7 @@ def read_json(data: bytes) -> Json:
     return value
 
 
-def take_apart(token: str, auth: AuthConfig) -> Unverified:
+def take_apart(token: str, auth: "AuthConfig") -> Unverified:
     """Split a token and read its header; raises AuthError."""
     head, _, rest = token.partition(".")
     body, _, tail = rest.partition(".")
@@ -67,7 +69,7 @@ def take_apart(token: str, auth: AuthConfig) -> Unverified:
     return Unverified(algorithm, _read_key_id(header), *parts)
 
 
-def read_claims(payload: bytes, key: bytes, auth: AuthConfig, now: float) -> Principal:
+def read_claims(payload: bytes, key: bytes, auth: "AuthConfig", now: float) -> Principal:
     """The principal of a token whose signature is good; raises AuthError."""
     try:
         claims = read_json(payload)
@@ -93,7 +95,7 @@ def _decode(segment: str) -> bytes:
     return data
 
 
-def _read_algorithm(header: Json, auth: AuthConfig) -> str:
+def _read_algorithm(header: Json, auth: "AuthConfig") -> str:
     """Extensions that must be understood are refused; keys in a header are never looked at."""
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in auth.algorithms:
@@ -118,7 +120,7 @@ def _read_key_id(header: Json) -> str | None:
     return key_id
 
 
-def _check_times(claims: Json, auth: AuthConfig, now: float) -> float:
+def _check_times(claims: Json, auth: "AuthConfig", now: float) -> float:
     """When the token ends, leeway included."""
     expires_at = _read_time(claims.get("exp")) + auth.leeway_secs
     _check(expires_at > now, "expired")
@@ -149,7 +151,7 @@ def _read_name(value: object) -> str:
     return value
 
 
-def _read_scopes(claims: Json, auth: AuthConfig) -> Scopes:
+def _read_scopes(claims: Json, auth: "AuthConfig") -> Scopes:
     if auth.scope_claim not in claims:
         return EVERYTHING if auth.allow_no_scope else NOTHING
     scope = claims[auth.scope_claim]

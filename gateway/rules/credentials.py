@@ -6,12 +6,14 @@ the token, however its parameter was spelled.
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
-from gateway.config import AuthConfig
 from gateway.rules.challenges import ambiguous_token, invalid_token
 from protocol.requests import query_pairs
+
+if TYPE_CHECKING:  # a value like any other; reading it from files is not ours
+    from gateway.config import AuthConfig
 
 _TOKEN = re.compile(r"[\w-]++\.[\w-]++\.[\w-]++", re.ASCII)  # a JWS in compact form
 
@@ -22,7 +24,7 @@ class Found(NamedTuple):
 
 
 def find_token(
-    headers: Mapping[str, str], query: str, auth: AuthConfig, *, repeated: bool = False
+    headers: Mapping[str, str], query: str, auth: "AuthConfig", *, repeated: bool = False
 ) -> Found:
     """The request's one token, if it has any; raises AuthError when there is doubt.
 
@@ -41,7 +43,7 @@ def find_token(
     return Found(_checked(values[0], auth.max_token_bytes) if values else None, query)
 
 
-def without_token(query: str, auth: AuthConfig) -> str:
+def without_token(query: str, auth: "AuthConfig") -> str:
     """A query whose token, if it brings one, is nobody's."""
     return _from_query(query, auth.query_parameter)[0] if auth.query_parameter and query else query
 
