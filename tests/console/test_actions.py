@@ -38,7 +38,7 @@ def test_without_the_printed_address_the_console_says_where_tokens_come_from(
     driver.expects_refusals = True
     driver.open("")
     driver.says(
-        "open the address that `weir up` printed, or paste what `weir token` prints", "main"
+        "open the address that `weir up` printed, or paste the output of `weir token`", "main"
     )
     assert "Mint" not in driver.text("main")
     driver.page.click("#token-button")
@@ -115,7 +115,7 @@ def test_what_is_no_token_is_not_taken(driver: Driver) -> None:
     driver.page.click("#token-button")
     driver.fill("dialog textarea", "hello")
     driver.page.click("dialog form:last-of-type .primary")
-    driver.says("This is no JWT", "dialog")
+    driver.says("This is not a JWT", "dialog")
     driver.says("No token", "#token-button")
 
 
@@ -161,7 +161,7 @@ def test_what_is_no_json_is_not_sent(console: Driver) -> None:
     console.watch("strict-json")
     console.fill(".composer textarea", "{broken")
     console.page.press("Enter", 2)
-    console.says("This is no JSON", ".composer")
+    console.says("Invalid JSON", ".composer")
     assert console.api.read("strict-json").body == b"[]"
 
 
@@ -222,7 +222,7 @@ def test_deleting_asks_for_the_name(console: Driver) -> None:
 def test_a_stream_that_is_not_there_can_be_created(console: Driver) -> None:
     console.expects_refusals = True
     console.go("not/there")
-    console.says("There is no stream called “not/there”", "main")
+    console.says("Stream “not/there” not found", "main")
     console.page.click(".empty-page .primary")
     console.submit()
     console.is_now("live")
@@ -519,7 +519,7 @@ def shell(console: Driver, command: str) -> str:
 def test_the_gateway_is_drawn_as_it_works(console: Driver) -> None:
     console.api.create("busy", JSON, b"[1]")
     console.page.evaluate("location.hash = '#/gateway'")
-    console.says("1 worker; the origin answers", ".page-head")
+    console.says("1 worker; the origin is up", ".page-head")
     before = console.gateway.metric("requests", mode="append")
     for number in range(5):
         console.api.append("busy", b"[%d]" % number, JSON)

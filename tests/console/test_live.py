@@ -68,7 +68,7 @@ def test_following_goes_on_after_the_gateway_was_restarted(console: Driver) -> N
     console.hang_up()
     console.gateway.stop()
     console.is_now("reconnecting")
-    console.says("does not answer", ".trouble")
+    console.says("does not respond", ".trouble")
     console.gateway.start()
     console.api.append("lasting", b"[2]", JSON)
     console.is_now("live")
@@ -160,7 +160,7 @@ def test_a_stream_that_was_closed_meanwhile_is_explained(console: Driver) -> Non
     console.api("POST", "shut", {"Content-Type": JSON, "Stream-Closed": "true"})
     console.fill(".composer textarea", "2")
     console.page.click(".composer .primary")
-    console.says("takes no more messages", ".composer")
+    console.says("accepts no more messages", ".composer")
 
 
 def test_a_token_that_had_expired_before_is_told_from_a_wrong_one(driver: Driver) -> None:
@@ -244,7 +244,7 @@ def test_ten_thousand_entities_do_not_slow_the_state_down(console: Driver) -> No
     assert change_of_many < max(2 * change_of_few + 0.001, 1 / 60)
     assert many < few + 1.5
     assert console.page.evaluate("document.querySelectorAll('.state tbody tr').length") == 500
-    console.says(f"the first 500 are shown, {CROWD - 500:,} are not", "#pane-state .about")
+    console.says(f"the first 500 are shown, {CROWD - 500:,} are hidden", "#pane-state .about")
     console.fill("#pane-state input", f"u{CROWD - 1}")
     console.page.wait_for("document.querySelectorAll('.state tbody tr').length === 1")
 

@@ -97,7 +97,7 @@ def see_delete(driver: Driver) -> None:
 
 def see_missing(driver: Driver) -> None:
     driver.go("looks-like-nothing")
-    driver.says("There is no stream called", "main")
+    driver.says("Stream “looks-like-nothing” not found", "main")
 
 
 def see_little(driver: Driver) -> None:

@@ -34,15 +34,15 @@ export const createStream = (start = "") => {
   const type = text(TYPES[0], { list: types.id });
   const ttl = text("", { inputmode: "numeric", placeholder: "never" });
   const body = el("textarea", { rows: 3, spellcheck: "false", placeholder: "optional" });
-  const state = check("Strict State stream", "Every message must be one of the State Protocol.");
-  const closed = check("Closed from the start", "Only what is sent with it will ever be in it.");
+  const state = check("Strict State stream", "Every message must be a valid State Protocol message.");
+  const closed = check("Closed from the start", "The stream will only ever contain its first content.");
   askFor({
     title: "Create a stream",
     fields: [
       field("Name", name),
-      field("Content type", type, "JSON streams keep messages apart; others are bytes."),
+      field("Content type", type, "JSON streams have separate messages; others are bytes."),
       types,
-      field("Expires after so many seconds without use", ttl),
+      field("Expires after this many idle seconds", ttl),
       field("First content", body),
       state.element,
       closed.element,
@@ -76,7 +76,7 @@ export const createStream = (start = "") => {
 export const closeStream = (name, type, done) =>
   askFor({
     title: "Close this stream",
-    about: `Nobody can append to “${name}” any more, for good. What is in it stays readable.`,
+    about: `Nobody can append to “${name}” again. Its contents stay readable.`,
     fields: [],
     verb: "Close the stream",
     danger: true,
@@ -92,7 +92,7 @@ export const forkStream = (source, offset = "") => {
   const at = text(offset, { placeholder: "the end" });
   askFor({
     title: "Fork this stream",
-    about: "A fork shares everything before its offset, without a copy, and goes its own way from there.",
+    about: "A fork shares everything before its offset without a copy, and is independent from there on.",
     fields: [field("Name of the fork", name), field("From offset", at)],
     verb: "Fork",
     read: () => {
@@ -120,9 +120,9 @@ export const deleteStream = (name, done) => {
   const typed = text("", { "aria-required": "true" });
   askFor({
     title: "Delete this stream",
-    about: "This cannot be undone. Forks keep what they share.",
+    about: "This cannot be undone. Forks keep the data they share.",
     fields: [field(`Type its name to confirm: ${name}`, typed)],
-    verb: "Delete for good",
+    verb: "Delete permanently",
     danger: true,
     read: () => ({
       request: requests.remove(name),
@@ -141,7 +141,7 @@ export const createBucket = (done) => {
   const name = text("", { placeholder: "agents" });
   askFor({
     title: "Create a bucket",
-    about: "A bucket holds streams and can list them.",
+    about: "A bucket contains streams and lists them.",
     fields: [field("Name", name, "4 to 64 small letters, digits, _ or -")],
     verb: "Create",
     read: () => {
@@ -149,7 +149,7 @@ export const createBucket = (done) => {
       return {
         request: requests.createBucket(ok ? name.value : "NAME"),
         needs: [["create", name.value && bucketName(name.value)]],
-        fault: ok ? "" : "That is no name for a bucket.",
+        fault: ok ? "" : "This is not a valid bucket name.",
       };
     },
     done: () => {

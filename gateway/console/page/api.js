@@ -69,7 +69,7 @@ export class Refused extends Error {
 /** No answer at all. */
 export class Unreachable extends Error {
   constructor() {
-    super("The gateway does not answer. It may be restarting.");
+    super("The gateway does not respond. It may be restarting.");
   }
 }
 

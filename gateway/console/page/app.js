@@ -16,11 +16,11 @@ import { HOW_TO_MINT } from "./words.js";
 
 const welcomeWords = (needs) => {
   if (!needs)
-    return "Open a stream by its name, choose one from the list, or create one. What is appended appears as it happens.";
+    return "Open a stream by name, choose one from the list, or create one. New messages appear as they are appended.";
   if (session.canMint)
-    return "This gateway runs for development on your machine: one click signs a token that may do everything for an hour.";
-  if (session.isMint) return `This gateway runs for development. ${HOW_TO_MINT}`;
-  return "Everything here is asked for with your own token. It stays in this tab; nothing is stored on the server.";
+    return "This is a development gateway on your machine. Mint a token that allows everything for an hour.";
+  if (session.isMint) return `This is a development gateway. ${HOW_TO_MINT}`;
+  return "All requests use your own token. It stays in this tab and is not stored on the server.";
 };
 
 const welcome = () => {

@@ -24,8 +24,8 @@ export class BucketView {
     this.more = button("More", () => this.#load(this.after), { hidden: true });
     this.prefix = el("input", {
       type: "search",
-      placeholder: "Begins with",
-      "aria-label": "Names that begin with",
+      placeholder: "Starts with",
+      "aria-label": "Names that start with",
       oninput: () => this.#load(),
     });
     const table = el(

@@ -16,7 +16,7 @@ const faultOf = (text) => {
     JSON.parse(text);
     return "";
   } catch (error) {
-    return `This is no JSON: ${error.message}`;
+    return `Invalid JSON: ${error.message}`;
   }
 };
 

@@ -64,7 +64,7 @@ export const copyButton = (text, label = "Copy") => {
         await navigator.clipboard.writeText(words);
         notify("Copied.");
       } catch {
-        notify("The browser did not let us copy; select the text instead.", "bad");
+        notify("The browser did not allow copying; select the text instead.", "bad");
       }
     },
     { class: "button small" },

@@ -118,7 +118,7 @@ export class Follower {
         const why = event.data.includes("revoked") ? "was revoked" : "expired";
         await this.#awaitToken(
           "expired",
-          `Your token ${why}. Following goes on from here as soon as there is a new one.`,
+          `Your token ${why}. Following continues from here once you have a new one.`,
           signal,
         );
         return !signal.aborted;
@@ -160,7 +160,7 @@ export class Follower {
       return true;
     }
     if (error.status === 404 || error.status === 410) {
-      this.#tell("deleted", "There is no such stream any more.");
+      this.#tell("deleted", "The stream no longer exists.");
       return false;
     }
     if (error.status === 429 || error.status >= 500) {

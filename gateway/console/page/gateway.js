@@ -20,8 +20,8 @@ const size = (bytes) => (bytes >= 1048576 ? `${(bytes / 1048576).toFixed(1)} MiB
 
 const CHARTS = [
   {
-    title: "Requests and what reached the origin",
-    about: "The distance between the lines is what the gateway kept away.",
+    title: "Requests from clients and to the origin",
+    about: "The gap between the lines is what the gateway answered itself.",
     format: rate,
     parts: [
       ["Clients", "k-1", "requests"],
@@ -30,8 +30,8 @@ const CHARTS = [
     ],
   },
   {
-    title: "Reads answered without a request of their own",
-    about: "From the cache, from a hub, or together with another reader.",
+    title: "Reads answered without their own request",
+    about: "From the cache, from a hub, or by another reader's request.",
     format: percent,
     top: 100,
     parts: [
@@ -42,7 +42,7 @@ const CHARTS = [
   },
   {
     title: "Readers",
-    about: "Long-polls and event streams that wait, and all open connections.",
+    about: "Waiting long-polls and event streams, and all open connections.",
     format: amount,
     parts: [
       ["Live readers", "k-2", "readers"],
@@ -51,7 +51,7 @@ const CHARTS = [
   },
   {
     title: "Latency",
-    about: "Of everything but live reads, which take as long as nothing happens.",
+    about: "All requests except live reads, which wait for data.",
     format: time,
     parts: [
       ["p50", "k-1", "p50"],
@@ -129,7 +129,7 @@ export class GatewayView {
     }
     this.latest = { figures, at };
     this.words.classList.remove("fault");
-    const origin = figures.upstream_up ? "the origin answers" : "the origin is away";
+    const origin = figures.upstream_up ? "the origin is up" : "the origin is down";
     this.words.textContent = `${several(figures.workers, "worker")}; ${origin}. Counted anew every second.`;
     this.#drawTiles(figures);
   }

@@ -5,8 +5,8 @@ import { VirtualList } from "./list.js";
 import { Messages, fillMessage, layOut, offsetsOf } from "./messages.js";
 
 const STARTS = [
-  ["-1", "From the beginning"],
-  ["now", "Only what is new"],
+  ["-1", "From the start"],
+  ["now", "Only new messages"],
   ["", "From an offset …"],
 ];
 
@@ -22,7 +22,7 @@ export class MessagePane {
       onSelect: (index) => this.#show(index),
     });
     this.detail = el("div", { class: "detail" });
-    this.empty = el("p", { class: "none padded" }, "No messages here yet. What is appended appears at once.");
+    this.empty = el("p", { class: "none padded" }, "No messages here yet. New messages appear at once.");
     this.count = el("span", { class: "count" });
     this.pauseButton = button("Pause", onPause, { class: "button small" });
     this.element = el(
@@ -40,7 +40,7 @@ export class MessagePane {
     this.list.update(0, true);
     this.list.stick();
     this.#count();
-    const hint = "The newest message is shown here; choose another in the list.";
+    const hint = "The newest message is shown here. Choose another in the list.";
     this.detail.replaceChildren(el("p", { class: "none padded" }, hint));
   }
 

@@ -7,9 +7,9 @@ const BUCKETS = "/ds/";
 /** Why this is no name; empty when it is one. Browsers take dots out of paths, encoded or not: what
  * is asked for would be another stream, or no stream at all. */
 export const faultOf = (name) => {
-  if (!name) return "Give it a name.";
+  if (!name) return "Enter a name.";
   return name.split("/").some((part) => part === "." || part === "..")
-    ? "No part of a name can be “.” or “..”: browsers leave such parts out."
+    ? "No part of a name can be “.” or “..”: browsers drop such parts."
     : "";
 };
 

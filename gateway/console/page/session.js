@@ -46,7 +46,7 @@ class Session extends EventTarget {
     const token = text.trim().replace(/^Bearer\s+/i, "");
     const claims = readClaims(token);
     if (!/^[\w-]+\.[\w-]+\.[\w-]+$/.test(token) || !claims)
-      return "This is no JWT: three parts with dots between them.";
+      return "This is not a JWT, which has three parts separated by dots.";
     sessionStorage.setItem(KEY, token);
     this.#become(token, claims);
     return "";

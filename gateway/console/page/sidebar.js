@@ -134,7 +134,7 @@ const draw = (place) => {
       ),
       buckets.length
         ? buckets.map(itemOf)
-        : el("p", { class: "none" }, "Buckets that are in use are listed here, with all their streams."),
+        : el("p", { class: "none" }, "Buckets in use are listed here with all their streams."),
     ),
     el(
       "section",
@@ -147,7 +147,7 @@ const draw = (place) => {
       ),
       streams.length
         ? streams.map((name) => link(name, name))
-        : el("p", { class: "none" }, "Streams that you opened, or that this gateway served lately, are listed here."),
+        : el("p", { class: "none" }, "Streams that you opened, or that this gateway served recently, are listed here."),
     ),
   );
   mark();

@@ -56,7 +56,7 @@ export class SnapshotPane {
       el(
         "div",
         { class: "tools" },
-        button("Look again", () => this.load()),
+        button("Refresh", () => this.load()),
         button("Bootstrap", () => this.bootstrap()),
       ),
       this.body,
@@ -69,15 +69,15 @@ export class SnapshotPane {
       const offset = head.headers.get("Stream-Snapshot-Offset");
       if (!offset || offset === "-1") {
         this.#say(
-          "This stream has no snapshot: readers begin at its start. `weir compact URL` makes one of a State stream, with a token that has the scope snapshot.",
+          "This stream has no snapshot, so readers start at its beginning. `weir compact URL` publishes one for a State stream; its token needs the scope snapshot.",
         );
         return;
       }
       const response = await send(requests.snapshot(this.name, offset));
       const text = await response.text();
       const facts = {
-        "Stands for all before": offset,
-        "Content type": response.headers.get("Content-Type") ?? "not said",
+        "Replaces everything before": offset,
+        "Content type": response.headers.get("Content-Type") ?? "unknown",
         Size: `${text.length.toLocaleString("en")} characters`,
       };
       this.body.replaceChildren(factList(facts), textBlock(text, "Snapshot"));
@@ -95,10 +95,10 @@ export class SnapshotPane {
       const facts = {
         Snapshot: hasSnapshot ? `at ${offset}` : "none",
         Parts: parts.length.toLocaleString("en"),
-        "Go on from": response.headers.get("Stream-Next-Offset") ?? "not said",
+        "Continue from": response.headers.get("Stream-Next-Offset") ?? "unknown",
       };
       const rows = parts.slice(0, MOST_PARTS).map((part, at) => partOf(part, at, hasSnapshot));
-      const rest = parts.length > MOST_PARTS ? `The first ${MOST_PARTS} parts are shown.` : "";
+      const rest = parts.length > MOST_PARTS ? `Only the first ${MOST_PARTS} parts are shown.` : "";
       this.body.replaceChildren(factList(facts), ...rows, el("p", { class: "none" }, rest));
     } catch (error) {
       this.#say(error.message);

@@ -37,7 +37,7 @@ const FACTS = {
   "Content-Type": "Content type",
   "Stream-Next-Offset": "End",
   "Stream-Closed": "Closed",
-  "Stream-TTL": "Expires after seconds without use",
+  "Stream-TTL": "Expires after idle seconds",
   "Stream-Expires-At": "Expires at",
   "Stream-State": "State checking",
   "Stream-Snapshot-Offset": "Snapshot at",
@@ -98,7 +98,7 @@ export class StreamView {
     const bytes = positionOf(tail);
     if (!(bytes > LARGE_BYTES)) return "-1";
     const size = Math.round(bytes / 1048576);
-    notify(`This stream is large (${size} MiB): only what is new is shown. You can choose another start.`);
+    notify(`This stream is large (${size} MiB), so only new messages are shown. You can choose another start.`);
     return "now";
   }
 
@@ -117,7 +117,7 @@ export class StreamView {
   #showRefusal(error) {
     const title = titleOf(this.name);
     const isMissing = error instanceof Refused && error.status === 404;
-    const words = isMissing ? "It may never have been created, or it was deleted or has expired." : error.message;
+    const words = isMissing ? "It was never created, was deleted, or has expired." : error.message;
     const help = isMissing
       ? button("Create it", () => createStream(this.name), { class: "button primary" })
       : button("Try again", () => this.#look());
@@ -125,7 +125,7 @@ export class StreamView {
       el(
         "div",
         { class: "empty-page" },
-        el("h1", {}, isMissing ? `There is no stream called “${title}”` : title),
+        el("h1", {}, isMissing ? `Stream “${title}” not found` : title),
         el("p", { class: "about" }, words),
         help,
         this.#curlOfHead(),
@@ -153,7 +153,7 @@ export class StreamView {
       snapshot: ["Snapshot", this.snapshot.element],
       details: ["Details", this.facts],
     };
-    this.tabs = new Tabs("Ways to look at the stream", panes, (key) => this.#noteChoice(key));
+    this.tabs = new Tabs("Views of the stream", panes, (key) => this.#noteChoice(key));
     this.tabs.offer("state", this.isState === true);
     const shown = Object.values(panes).map(([, pane]) => pane);
     this.element.replaceChildren(this.#header(), this.trouble, this.tabs.element, ...shown, this.composer.element);
@@ -221,7 +221,7 @@ export class StreamView {
 
   /** What the snapshot says is all that is left of what was before it. */
   async #fromSnapshot(earliest) {
-    notify(`A snapshot stands for everything before ${earliest}: reading goes on from there.`);
+    notify(`A snapshot replaced everything before ${earliest}; reading continues from there.`);
     if (!this.isJson) return;
     try {
       const texts = await snapshotMessages(this.name, earliest);
@@ -270,7 +270,7 @@ export class StreamView {
     const known = Object.entries(FACTS).filter(([name]) => this.head.get(name) !== null);
     this.facts.replaceChildren(
       factList(Object.fromEntries(known.map(([name, text]) => [text, this.head.get(name)]))),
-      button("Look again", () => this.#refresh()),
+      button("Refresh", () => this.#refresh()),
       this.#curlOfHead(),
     );
     const badges = [this.type];

@@ -109,8 +109,8 @@ export class StateTable {
     const { rows, strangers, changes } = this.state;
     const words = [`${rows.length.toLocaleString("en")} entities after ${changes.toLocaleString("en")} changes`];
     if (count > MAX_ROWS)
-      words.push(`the first ${MAX_ROWS} are shown, ${(count - MAX_ROWS).toLocaleString("en")} are not: filter to find them`);
-    if (strangers) words.push(`${strangers.toLocaleString("en")} messages are no State messages`);
+      words.push(`the first ${MAX_ROWS} are shown, ${(count - MAX_ROWS).toLocaleString("en")} are hidden: use the filter to find them`);
+    if (strangers) words.push(`${strangers.toLocaleString("en")} messages are not State messages`);
     this.about.textContent = `${words.join("; ")}.`;
   }
 }

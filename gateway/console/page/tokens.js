@@ -10,7 +10,7 @@ import { HOW_TO_MINT } from "./words.js";
 const ALL = "read:* write:* create:* delete:* snapshot:*";
 
 const lifeOf = (exp) => {
-  if (!Number.isFinite(Number(exp))) return "not said";
+  if (!Number.isFinite(Number(exp))) return "unknown";
   const left = session.isExpired ? "expired" : `${spell(session.secondsLeft)} left`;
   return `${new Date(exp * 1000).toLocaleString()} (${left})`;
 };
@@ -19,15 +19,15 @@ const describe = () => {
   const { claims, scopes } = session;
   if (!claims) {
     const how = session.isMint && !session.canMint ? ` ${HOW_TO_MINT}` : "";
-    return el("p", { class: "about" }, `There is no token yet. It stays in this tab and goes with it.${how}`);
+    return el("p", { class: "about" }, `You have no token yet. It stays in this tab until you close it.${how}`);
   }
-  const may = session.scopeClaim === undefined ? "what the gateway allows without scopes" : scopes.words.join("\n");
+  const may = session.scopeClaim === undefined ? "whatever the gateway allows without scopes" : scopes.words.join("\n");
   return factList({
     Subject: session.subject || "none",
     May: may || "nothing",
     Until: lifeOf(claims.exp),
-    Issuer: claims.iss ?? "not said",
-    Audience: [claims.aud ?? "not said"].flat().join(", "),
+    Issuer: claims.iss ?? "unknown",
+    Audience: [claims.aud ?? "unknown"].flat().join(", "),
   });
 };
 
@@ -42,7 +42,7 @@ const pasteForm = (done) => {
   return el(
     "form",
     { class: "form", onsubmit: take },
-    field("Paste a token", box, "Kept in this tab only; never in the address."),
+    field("Paste a token", box, "Kept in this tab only, never in the address."),
     fault,
     el("div", { class: "actions" }, el("button", { type: "submit", class: "button primary" }, "Use this token")),
   );
@@ -74,7 +74,7 @@ const mintForm = (done) => {
     { class: "form", onsubmit: mint, oninput: look },
     el("h3", {}, "Mint a development token"),
     el("div", { class: "pair" }, field("Subject", sub), field("Minutes", minutes)),
-    field("Scopes", scope, "action:pattern, separated by spaces; read:chat/* allows to read all below chat/. Actions: read, write, create, delete, snapshot (publish one)"),
+    field("Scopes", scope, "action:pattern, separated by spaces; read:chat/* allows reading everything below chat/. Actions: read, write, create, delete, snapshot (publish one)"),
     fault,
     el("div", { class: "actions" }, el("button", { type: "submit", class: "button primary" }, "Mint")),
     el("details", {}, el("summary", {}, "The same as weir token"), command),
@@ -85,7 +85,7 @@ export const openTokens = () => {
   const done = () => dialog.close();
   const forget = session.token
     ? button(
-        "Forget it",
+        "Forget token",
         () => {
           session.forget();
           done();
@@ -129,7 +129,7 @@ const drawBanner = () => {
   banner.dataset.kind = kind;
   if (!kind) return banner.replaceChildren();
   const end = new Date(session.claims.exp * 1000).toLocaleTimeString();
-  const text = `Your token expired at ${end}. Get another, and everything goes on where it stopped.`;
+  const text = `Your token expired at ${end}. Get a new one to continue where you stopped.`;
   const mint = session.canMint ? button("Mint a new one", mintQuickly, { class: "button small" }) : null;
   banner.replaceChildren(
     el(
