@@ -10,7 +10,7 @@ import { HOW_TO_MINT } from "./words.js";
 const ALL = "read:* write:* create:* delete:* snapshot:*";
 
 const lifeOf = (exp) => {
-  if (!Number.isFinite(Number(exp))) return "unknown";
+  if (!Number.isFinite(Number(exp))) return "not set";
   const left = session.isExpired ? "expired" : `${spell(session.secondsLeft)} left`;
   return `${new Date(exp * 1000).toLocaleString()} (${left})`;
 };
@@ -26,8 +26,8 @@ const describe = () => {
     Subject: session.subject || "none",
     May: may || "nothing",
     Until: lifeOf(claims.exp),
-    Issuer: claims.iss ?? "unknown",
-    Audience: [claims.aud ?? "unknown"].flat().join(", "),
+    Issuer: claims.iss ?? "not set",
+    Audience: [claims.aud ?? "not set"].flat().join(", "),
   });
 };
 
