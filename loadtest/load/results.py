@@ -25,14 +25,15 @@ MACHINE = {"cores": "{} cores", "python": "Python {}"}
 OPENING = """\
 # Results
 
-Written by `weir load compare` on {at}: {machine}; {versions}. One run, one peer after another, each
-in a fresh process in front of a fresh origin in memory (node is the reference server by itself);
-other programs used {others:.2f} of the cores meanwhile. Weir and Envoy check a token on every
-request, and Weir writes its access log; nginx, Varnish and node check nothing. nginx caches on disk
-and so survives a restart; the others forget. Generator, peer and origin share the cores. Load is
-open-loop: a time counts from when its request was due, so a server that stalls pays for all who
-waited. Bare times move with the machine. The ratios are times of the peer divided by Weir's: above
-1, Weir was quicker. The charts, and every second of every run, are what `weir load report` draws.
+Written by `weir load compare` on {at}: {machine}; {versions}. This is one run. The peers run one
+after another, each in a fresh process in front of a fresh in-memory origin (node is the reference
+server alone). Other programs used {others:.2f} of the cores. Weir and Envoy check a token on every
+request, and Weir writes its access log; nginx, Varnish and node check nothing. nginx caches on
+disk, so its cache survives a restart; the others start empty. Load generator, peer and origin share
+the cores. Load is open-loop: a request is timed from when it was due, so a stalled server is
+charged for every waiting request. Absolute times depend on the machine. Ratios are the peer's time
+divided by Weir's: above 1, Weir was faster. `weir load report` draws the charts and every second of
+every run.
 """
 MISSING = "Not measured: {}.\n"
 
@@ -131,7 +132,7 @@ def _ratios(summaries: dict[str, Summary]) -> list[str]:
 
 def _restarts(runs: Sequence[Run]) -> list[str]:
     return [
-        f"- {run.started.peer}: away for {percentile(times, 1.0):.1f} s, in which requests failed."
+        f"- {run.started.peer}: down for {percentile(times, 1.0):.1f} s; requests failed meanwhile."
         for run in runs
         if (times := run.times("restart"))
     ]

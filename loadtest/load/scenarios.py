@@ -173,7 +173,7 @@ SCENARIOS = {
     for scenario in (
         Scenario(
             "polls",
-            "N readers wait by long-poll, each append wakes them all",
+            "N readers wait by long-poll; each append wakes all of them",
             "delivered",
             Knobs(seconds=20, readers=1000, rate=1, size=256),
             run_polls,
@@ -187,14 +187,14 @@ SCENARIOS = {
         ),
         Scenario(
             "stampede",
-            "N readers at once replay a stream that nobody has read before",
+            "N readers replay a cold stream at the same time",
             "catch-up",
             Knobs(seconds=20, readers=200, rate=0.5, size=1 << 20),
             run_stampede,
         ),
         Scenario(
             "zipf",
-            "reads over many streams, few of them hot",
+            "reads over many streams, a few of them hot",
             "read",
             Knobs(seconds=20, streams=1000, rate=2000, size=1024),
             run_zipf,
@@ -208,28 +208,28 @@ SCENARIOS = {
         ),
         Scenario(
             "browsers",
-            "people catch up, follow, leave and come back",
+            "readers catch up, follow, leave and come back",
             "delivered",
             Knobs(seconds=30, readers=300, streams=10, rate=20, size=256),
             run_browsers,
         ),
         Scenario(
             "rotation",
-            "all event streams begin together, so all end together after a minute",
+            "all event streams start together, so all rotate together after a minute",
             "connect",
             Knobs(seconds=75, readers=500, rate=2, size=256),
             run_rotation,
         ),
         Scenario(
             "cold",
-            "reads over many streams; in the middle the cache is restarted",
+            "reads over many streams; halfway through, the cache is restarted",
             "read",
             Knobs(seconds=20, streams=1000, rate=1000, size=1024),
             run_cold,
         ),
         Scenario(
             "tokens",
-            "reads over many streams, each with a token never seen before",
+            "reads over many streams, each with a new token",
             "read",
             Knobs(seconds=10, streams=100, rate=500, size=1024),
             run_tokens,

@@ -72,11 +72,11 @@ def _limits_of(run: Run, p99_ms: float) -> tuple[str, ...]:
     if ended.generator_cores > BUSY_CORES:
         limits.append(f"the generator used {ended.generator_cores:.2f} of a core")
     if ended.late_ms > LATE_MS:
-        limits.append(f"one request in a hundred left {ended.late_ms:.0f} ms late or more")
+        limits.append(f"1 % of the requests left at least {ended.late_ms:.0f} ms late")
     if ended.lag_ms > max(CLOCK_MS, OWN_SHARE * p99_ms):
         limits.append(
-            f"up to {ended.lag_ms:.1f} ms of these times are the generator's own, "
-            "or its wait for a core"
+            f"up to {ended.lag_ms:.1f} ms of these times are due to the generator, "
+            "or to its wait for a core"
         )
     return tuple(limits)
 

@@ -93,7 +93,7 @@ def test_results_tell_ratios_to_ours() -> None:
     runs = [make_run("polls", HOME), make_run("polls", "nginx", slow=15)]
     text = render_results(runs, 0.25, ["Weir 1", "nginx 2"], ["varnish: is not there"])
     assert "2 cores, Linux, Python 3.11; Weir 1, nginx 2." in text and "14 November 2023" in text
-    assert "other programs used 0.25 of the cores" in " ".join(text.split())
+    assert "Other programs used 0.25 of the cores" in " ".join(text.split())
     assert "Not measured: varnish: is not there." in text
     assert "- nginx: 2.08x at p50, 2.08x at p99." in text
     assert "| weir | 0.11 | 0.11 | 10 | 0 | 300 | 3 | 50 |" in text
