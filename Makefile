@@ -34,10 +34,10 @@ test: installs setup $(VENV)/.debian $(MITM)/.ready  ## Run every test, in sever
 
 # What needs no more than the Python packages.
 QUICK := $(addprefix tests/,protocol wire origin gateway weir config extension test_architecture.py)
-test-quick: setup  ## Run what takes two minutes: no conformance, crashes, Envoy, Chromium or Spark
+test-quick: setup  ## Run the two-minute tests: no conformance, crashes, Envoy, Chromium or Spark
 	$(PYTEST) -m "not slow" $(QUICK) $(ARGS)
 
-installs:  ## Say what `make test` will install before it begins; nothing if all is there
+installs:  ## List what `make test` will install
 	@{ $(MAKE) -sq $(VENV)/.dev || echo "  $(VENV): the Python packages of requirements-dev.lock"; \
 	$(MAKE) -sq $(MITM)/.ready || echo "  $(MITM): mitmproxy, the Python packages of loadtest/mitmproxy.lock"; \
 	for pair in $(DEBIAN); do command -v $${pair%%=*} >/dev/null || \
@@ -50,10 +50,10 @@ installs:  ## Say what `make test` will install before it begins; nothing if all
 		echo "  $$folder/node_modules: the npm packages of its package-lock.json"; done; \
 	} | sed '1i The tests need what is not here yet, and will install:'
 
-test-spark: setup $(VENV)/.debian  ## Run all tests of the Spark pipeline: kills, a cluster and watching too
+test-spark: setup $(VENV)/.debian  ## Run all Spark tests, including kills, a cluster and watching
 	WEIR_SPARK=1 $(PYTEST) tests/spark $(ARGS)
 
-check: setup  ## Format, lint, types, architecture, Envoy's configuration
+check: setup  ## Check format, lint, types, architecture, Envoy's configuration and generated documents
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict $(PACKAGES) tests
@@ -61,7 +61,7 @@ check: setup  ## Format, lint, types, architecture, Envoy's configuration
 	$(BIN)/python -m weir.reference --check
 	$(BIN)/python -m tests.conformance.chapters --check
 
-docs: setup  ## Write the reference and the chapters of the suite anew
+docs: setup  ## Regenerate the reference and the list of suite chapters
 	$(BIN)/python -m weir.reference
 	$(BIN)/python -m tests.conformance.chapters
 
@@ -71,34 +71,34 @@ pictures: setup  ## Draw the console as docs/images/console.png (needs Chromium)
 conformance: setup  ## Run the official conformance suite in each storage mode and through the gateway
 	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)
 
-analytics-check: setup $(VENV)/.debian  ## Compare the tables of a million log lines with DuckDB; kill a run at each step (long)
+analytics-check: setup $(VENV)/.debian  ## Compare tables of a million log lines with DuckDB; kill a run at each step (long)
 	WEIR_SPARK=1 WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=20 WEIR_STATE_HISTORIES=60 WEIR_WHOLE_REPORT=1 \
 		$(BIN)/python -m pytest -v tests/spark/test_run.py tests/spark/test_kill.py \
 		tests/spark/test_cluster.py tests/spark/test_state.py \
 		tests/compose/test_native_spark.py $(ARGS)
 
-demo-report: setup $(VENV)/.debian  ## A minute of traffic through a real gateway, and the report of it (needs Java 17)
+demo-report: setup $(VENV)/.debian  ## Report on a minute of traffic through a real gateway (needs Java 17)
 	$(BIN)/python -m loadtest.demo $(ARGS)
 
-bench: setup  ## Compare origin, gateway and Spark with others like them on this machine (about 40 minutes)
+bench: setup  ## Compare origin, gateway and Spark with their peers on this machine (about 40 minutes)
 	$(BIN)/python -m loadtest.bench $(ARGS)
 
-soak: setup  ## Half an hour of mixed load with 2,000 live readers: does anything grow?
+soak: setup  ## Check for leaks under half an hour of load with 2,000 live readers
 	$(BIN)/python -m loadtest.soak $(ARGS)
 
-verify: setup $(MITM)/.ready  ## Prove a whole fleet's promises under faults, 5 minutes (ARGS="--seed 2")
+verify: setup $(MITM)/.ready  ## Check a fleet's guarantees under 5 minutes of faults (ARGS="--seed 2")
 	$(BIN)/weir verify $(ARGS)
 
-inspect: $(VENV)/.runtime $(MITM)/.ready  ## Look at the requests on both sides of a gateway, in the browser
+inspect: $(VENV)/.runtime $(MITM)/.ready  ## Inspect requests on both sides of a gateway, in the browser
 	$(BIN)/python -m loadtest.inspector $(ARGS)
 
-mitmproxy: $(MITM)/.ready  ## Install mitmproxy, which injects faults, in an environment of its own
+mitmproxy: $(MITM)/.ready  ## Install mitmproxy, which injects faults, in its own environment
 
 # Versions stay as they are where they still fit; make lock ARGS=--upgrade takes the newest.
 # The last line drops the addresses that npm notes down in spite of .npmrc.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url $(ARGS)
-lock: setup  ## Write the lock files anew from pyproject.toml and package.json (needs npm)
+lock: setup  ## Regenerate the lock files from pyproject.toml and package.json (needs npm)
 	$(PIP) uv
 	$(COMPILE) pyproject.toml --group build --output-file requirements.lock
 	$(COMPILE) pyproject.toml --group build --group dev --extra spark \
@@ -110,7 +110,7 @@ lock: setup  ## Write the lock files anew from pyproject.toml and package.json (
 		(cd $$folder && npm install --package-lock-only --ignore-scripts) || exit 1; done
 	$(BIN)/python $(CONFORMANCE)/strip_lock.py $(addsuffix /package-lock.json,$(NODE_FOLDERS))
 
-clean:  ## Remove what the other targets made, except ./data
+clean:  ## Remove everything that other targets created, except ./data
 	rm -rf $(VENV) $(MITM) $(addsuffix /node_modules,$(NODE_FOLDERS)) .bench build *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
