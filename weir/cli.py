@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _command(name: str) -> Run:
     """The function of that name in the module before the dot, not imported until it runs."""
-    module, _, function = name.partition(".")
+    module, _, function = name.rpartition(".")
 
     def run(arguments: argparse.Namespace) -> int:
         code: int = getattr(import_module(f"weir.{module}"), function)(arguments)
@@ -48,7 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_produce(commands.add_parser("produce", help="append a message each second, for ever"))
     health = commands.add_parser("health", help="ask a server whether it is well: exit code 0 or 1")
     health.add_argument("url", metavar="URL", help="such as http://127.0.0.1:9090/readyz")
-    health.set_defaults(run=_command("health.run_health"))
+    health.set_defaults(run=_command("commands.health.run_health"))
     _add_state(
         commands.add_parser("state", help="show the state that a stream's messages add up to")
     )
@@ -61,12 +61,12 @@ def make_parser() -> argparse.ArgumentParser:
 
     fsck = commands.add_parser("fsck", help="check a data directory")
     fsck.add_argument("data_dir")
-    fsck.set_defaults(run=_command("inspection.run_fsck"))
+    fsck.set_defaults(run=_command("commands.inspection.run_fsck"))
 
     dump = commands.add_parser("dump", help="show what a data directory holds")
     dump.add_argument("data_dir")
     dump.add_argument("stream", nargs="?", help="a stream's name: show its appends")
-    dump.set_defaults(run=_command("inspection.run_dump"))
+    dump.set_defaults(run=_command("commands.inspection.run_dump"))
     _add_backup(commands.add_parser("backup", help="copy a data directory that may be in use"))
 
     restore = commands.add_parser("restore", help="make a data directory from a backup")
@@ -77,7 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="go on where files of single streams are damaged",
     )
-    restore.set_defaults(run=_command("backup.run_restore"))
+    restore.set_defaults(run=_command("commands.backup.run_restore"))
     return parser
 
 
@@ -87,21 +87,21 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     up.add_argument("--origin-port", help="port of the origin; 0 picks a free one")
     _add_storage(up)
     _add_files(up)
-    up.set_defaults(run=_command("up.run_up"))
+    up.set_defaults(run=_command("commands.up.run_up"))
 
 
 def _add_origin(origin: argparse.ArgumentParser) -> None:
     _add_address(origin)
     _add_storage(origin)
     _add_files(origin)
-    origin.set_defaults(run=_command("serve_origin.run_origin"))
+    origin.set_defaults(run=_command("commands.origin.run_origin"))
 
 
 def _add_gateway(gateway: argparse.ArgumentParser) -> None:
     _add_address(gateway)
     gateway.add_argument("--origin", metavar="URL", help="base URL of the origin")
     _add_files(gateway)
-    gateway.set_defaults(run=_command("serve_gateway.run_gateway"))
+    gateway.set_defaults(run=_command("commands.gateway.run_gateway"))
 
 
 def _add_envoy(envoy: argparse.ArgumentParser) -> None:
@@ -131,7 +131,7 @@ def _add_envoy(envoy: argparse.ArgumentParser) -> None:
     envoy.add_argument("--origin-port", help="port of the fleet's origin; 0 picks a free one")
     _add_storage(envoy)
     _add_files(envoy)
-    envoy.set_defaults(run=_command("envoy.run_envoy"))
+    envoy.set_defaults(run=_command("edge.envoy.run_envoy"))
 
 
 def _add_token(token: argparse.ArgumentParser) -> None:
@@ -145,14 +145,14 @@ def _add_token(token: argparse.ArgumentParser) -> None:
     token.add_argument("--iss", help="issuer (that of `weir up`)")
     token.add_argument("--key", help="private key in PEM (./data/keys/dev-key.pem)")
     token.add_argument("--scope-claim", default="scope", help="as in `auth.scope_claim` (scope)")
-    token.set_defaults(run=_command("tokens.run_token"))
+    token.set_defaults(run=_command("commands.token.run_token"))
 
 
 def _add_keys(keys: argparse.ArgumentParser) -> None:
     keys.add_argument("folder", metavar="DIR", help="what gateways and Envoy may read")
     keys.add_argument("--private", metavar="DIR", help="of the development key (the same)")
     keys.add_argument("--jwks", help="file or URL in use; not that of DIR: no development key")
-    keys.set_defaults(run=_command("keys.run_keys"))
+    keys.set_defaults(run=_command("commands.keys.run_keys"))
 
 
 def _add_produce(produce: argparse.ArgumentParser) -> None:
@@ -162,7 +162,7 @@ def _add_produce(produce: argparse.ArgumentParser) -> None:
     produce.add_argument("--id", default="heartbeat", help="name of the producer (heartbeat)")
     produce.add_argument("--token", help="bearer token (WEIR_TOKEN)")
     produce.add_argument("--key", metavar="FILE", help="development key to sign tokens with")
-    produce.set_defaults(run=_command("produce.run_produce"))
+    produce.set_defaults(run=_command("commands.produce.run_produce"))
 
 
 def _add_state(state: argparse.ArgumentParser) -> None:
@@ -173,7 +173,7 @@ def _add_state(state: argparse.ArgumentParser) -> None:
     )
     state.add_argument("--schema", metavar="FILE", help="a JSON Schema for each entity type")
     state.add_argument("--type", metavar="T", help="show entities of this type only")
-    state.set_defaults(run=_command("state.run_state"))
+    state.set_defaults(run=_command("commands.state.run_state"))
 
 
 def _add_compact(compact: argparse.ArgumentParser) -> None:
@@ -181,7 +181,7 @@ def _add_compact(compact: argparse.ArgumentParser) -> None:
     compact.add_argument(
         "--skip-malformed", action="store_true", help="leave out what is no State message"
     )
-    compact.set_defaults(run=_command("compact.run_compact"))
+    compact.set_defaults(run=_command("commands.compact.run_compact"))
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
@@ -199,7 +199,7 @@ def _add_report(report: argparse.ArgumentParser) -> None:
         "--master", default="local[*]", help="address of a Spark cluster (local[*])"
     )
     report.add_argument("--watch", action="store_true", help="go on with new lines, until Ctrl-C")
-    report.set_defaults(run=_command("report.run_report"))
+    report.set_defaults(run=_command("commands.report.run_report"))
 
 
 def _add_load(load: argparse.ArgumentParser) -> None:
@@ -224,7 +224,7 @@ def _add_load(load: argparse.ArgumentParser) -> None:
         load.add_argument(f"--{knob}", type=float, help="instead of the scenario's own")
     load.add_argument("--out", metavar="PATH", help="file of the result; of report: folder")
     load.add_argument("--images", metavar="DIR", help="of report: draw each scenario as a PNG, too")
-    load.set_defaults(run=_command("load.run_load"))
+    load.set_defaults(run=_command("commands.load.run_load"))
 
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
@@ -240,7 +240,7 @@ def _add_verify(verify: argparse.ArgumentParser) -> None:
     )
     verify.add_argument("--out", metavar="DIR", help="for history, logs and data (a new folder)")
     verify.add_argument("--check", metavar="DIR", help="only look at the history of a run again")
-    verify.set_defaults(run=_command("verify.run_verify"))
+    verify.set_defaults(run=_command("commands.verify.run_verify"))
 
 
 def _add_stream(parser: argparse.ArgumentParser) -> None:
@@ -257,7 +257,7 @@ def _add_backup(backup: argparse.ArgumentParser) -> None:
     backup.add_argument(
         "--keep-damaged", action="store_true", help="keep a backup of data that is damaged"
     )
-    backup.set_defaults(run=_command("backup.run_backup"))
+    backup.set_defaults(run=_command("commands.backup.run_backup"))
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:

@@ -190,7 +190,7 @@ def metrics() -> str:
         )
     ]
     for service in ("gateway", "origin"):
-        for path in (*_sources(service), ROOT / f"weir/serve_{service}.py"):
+        for path in (*_sources(service), ROOT / f"weir/commands/{service}.py"):
             rows += _metrics_in(path, f"weir_{service}_")
     return "\n".join(["## Metrics", "", *_table(("name", "kind", ""), sorted(set(rows))), ""])
 

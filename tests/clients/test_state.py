@@ -16,8 +16,8 @@ from protocol.state import Materialised
 from tests.clients.conftest import Scenario
 from tests.conformance.stacks import Gateway
 from weir.cli import main
-from weir.client import open_stream
-from weir.replay import Replay
+from weir.client.replay import Replay
+from weir.client.stream import open_stream
 
 JSON = "application/json"
 COUNT, COMPACTED = 15_000, 12_000

@@ -21,8 +21,8 @@ from tests.compose.composefile import (
     select,
 )
 from tests.compose.native import ROOT
-from weir.access import ORIGIN_KEY_FILE
-from weir.keys import SECRETS_FILE
+from weir.client.access import ORIGIN_KEY_FILE
+from weir.commands.keys import SECRETS_FILE
 
 PRODUCTION = ROOT / "configs/compose/production.yml"
 TASKS = {"keys", "edge-config", "token"}

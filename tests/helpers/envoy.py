@@ -17,9 +17,9 @@ from gateway.config import GatewayConfig
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.require import need
 from tests.helpers.server import START_SECS, STOP_SECS
-from weir.certificates import ensure_dev_certificate
-from weir.envoy import LISTENERS, envoy_command, find_envoy, read_ports, write_config
-from weir.envoyconfig import EnvoySettings
+from weir.edge.certificates import ensure_dev_certificate
+from weir.edge.config import EnvoySettings
+from weir.edge.envoy import LISTENERS, envoy_command, find_envoy, read_ports, write_config
 from wire.settings import SettingsError
 
 QUICK = {"health_secs": 0.1}  # what a test waits for is a gateway's coming and going

@@ -24,7 +24,7 @@ from tests.helpers.chromium import Chromium, Page
 from tests.helpers.require import need
 from tests.spark.conftest import QUICK_JAVA
 from tests.spark.drawn import drawn_charts
-from weir.access import FILE_VARIABLE, ORIGIN_KEY_FILE
+from weir.client.access import FILE_VARIABLE, ORIGIN_KEY_FILE
 
 SECONDS = 8.0
 LINE = re.compile(

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from protocol.state import Change, Materialised, Message, StateError, parse_message
-from weir.client import Batch, Begun, Event
-from weir.escapes import shown, shown_word
+from weir.client.escapes import shown, shown_word
+from weir.client.stream import Batch, Begun, Event
 
 Check = Callable[[Change], str | None]  # why a change is not to be had, if it is not
 Refuse = Callable[[str], None]  # told of every message that does not count

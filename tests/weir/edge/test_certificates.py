@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from weir.certificates import LIFETIME, MARGIN, ensure_dev_certificate
+from weir.edge.certificates import LIFETIME, MARGIN, ensure_dev_certificate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ from tests.helpers.processes import children_of, is_gone
 from tests.helpers.rawhttp import Connection, encode_request, wait_until
 from tests.helpers.server import Server, launch_up, serving
 from weir.cli import make_parser
-from weir.fleet import in_a_fleet
-from weir.up import Plan, make_plan, point_at_origin, welcome
+from weir.commands.fleet import in_a_fleet
+from weir.commands.up import Plan, make_plan, point_at_origin, welcome
 
 NOW = 1_000_000.0
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.escapes import shown, shown_json, shown_string, shown_word
+from weir.client.escapes import shown, shown_json, shown_string, shown_word
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 

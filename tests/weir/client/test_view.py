@@ -5,7 +5,7 @@ import json
 import pytest
 
 from protocol.state import Change, Control, Materialised, Message, materialise
-from weir.view import MAX_COLUMN, message_json, message_line, state_json, state_table
+from weir.client.view import MAX_COLUMN, message_json, message_line, state_json, state_table
 
 STATE = materialise(
     [

@@ -9,8 +9,8 @@ from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import Client
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped
 from tests.weir.conftest import Weir
-from weir import produce
-from weir.produce import Step, judge
+from weir.commands import produce
+from weir.commands.produce import Step, judge
 
 DONE = Answer(204)
 STALE = {"Producer-Epoch": "9"}

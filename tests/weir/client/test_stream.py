@@ -16,7 +16,7 @@ from tests.helpers.scripted_origin import (
     SimpleStream,
     simple_stream,
 )
-from weir.client import (
+from weir.client.stream import (
     LAST_PAUSE_SECS,
     MAX_FRUITLESS,
     Batch,

@@ -17,13 +17,20 @@ import msgspec
 
 from gateway.config import GatewayConfig
 from gateway.devkeys import ensure_dev_key
-from weir.access import KEYS
-from weir.certificates import ensure_dev_certificate
-from weir.envoy import LEAVE_SECS, EnvoyPorts, envoy_lines, find_envoy, serve_envoy, settings_of
-from weir.envoyconfig import EnvoySettings
+from weir.client.access import KEYS
+from weir.commands.up import Plan, Up, make_plan, welcome
+from weir.edge.certificates import ensure_dev_certificate
+from weir.edge.config import EnvoySettings
+from weir.edge.envoy import (
+    LEAVE_SECS,
+    EnvoyPorts,
+    envoy_lines,
+    find_envoy,
+    serve_envoy,
+    settings_of,
+)
 from weir.exits import run_child
 from weir.serve import base_url
-from weir.up import Plan, Up, make_plan, welcome
 from wire.children import Child
 from wire.logs import set_up_logging
 from wire.settings import SettingsError

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from protocol.state import RESET, Change, Control, Materialised, Message
-from weir.client import Begun, CaughtUp, open_stream
-from weir.escapes import shown
-from weir.replay import Check, Replay
-from weir.view import message_json, message_line, state_json, state_table
+from weir.client.escapes import shown
+from weir.client.replay import Check, Replay
+from weir.client.stream import Begun, CaughtUp, open_stream
+from weir.client.view import message_json, message_line, state_json, state_table
 from wire.settings import SettingsError
 
 TOKEN_VARIABLE = "WEIR_TOKEN"

@@ -16,9 +16,9 @@ from tests.helpers.http2 import Http2
 from tests.helpers.processes import children_of, is_gone
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.server import FLEET_READY, ROOT, launch_fleet, serving
-from weir import envoy
 from weir.cli import main
-from weir.envoyconfig import EnvoySettings
+from weir.edge import envoy
+from weir.edge.config import EnvoySettings
 from wire.settings import SettingsError
 
 
@@ -80,9 +80,9 @@ def test_who_has_no_envoy_is_told_where_to_get_it(monkeypatch: pytest.MonkeyPatc
 
 # Starts what stands for Envoy, tells its number, and waits to be killed.
 KEEPER = """
-import asyncio, pathlib, weir.envoy
+import asyncio, pathlib, weir.edge.envoy
 async def keep():
-    envoy = weir.envoy.Envoy(["sleep", "60"], pathlib.Path())
+    envoy = weir.edge.envoy.Envoy(["sleep", "60"], pathlib.Path())
     await envoy.start()
     print(envoy._process.pid, flush=True)
     await envoy.wait()

@@ -1,6 +1,6 @@
 """`weir envoy`: Envoy in front of gateways, or a whole fleet behind it for development.
 
-The real binary runs with a configuration made of the gateways' own (see weir.envoyconfig). This
+The real binary runs with a configuration made of the gateways' own (see weir.edge.config). This
 process watches over it: it says when Envoy serves and where, and lets it drain before it ends.
 """
 
@@ -24,9 +24,9 @@ from gateway.config import GatewayConfig, load_config
 from loadtest.errors import UnavailableError
 from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_envoy as find_packed
-from weir.envoyconfig import METRICS_PATH, EnvoySettings, render, render_secret
+from weir.edge.config import METRICS_PATH, EnvoySettings, render, render_secret
+from weir.edge.yamltext import to_yaml
 from weir.serve import base_url, raise_file_limit, stop_asked
-from weir.yamltext import to_yaml
 from wire.children import Child, ChildFailed, describe_exit
 from wire.settings import SettingsError
 
@@ -55,7 +55,7 @@ class EnvoyPorts(msgspec.Struct):
 
 def run_envoy(arguments: argparse.Namespace) -> int:
     if arguments.fleet is not None:
-        from weir.fleet import run_fleet  # brings origin and gateway along
+        from weir.commands.fleet import run_fleet  # brings origin and gateway along
 
         return run_fleet(arguments)
     if not arguments.gateway:

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weir.yamltext import WIDTH, to_yaml
+from weir.edge.yamltext import WIDTH, to_yaml
 
 texts = st.text(st.characters(max_codepoint=0xD7FF), max_size=20)
 scalars = st.none() | st.booleans() | st.integers() | texts | st.sampled_from(["no", "~", "1s"])

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.devkeys import JWKS_FILE, KEY_FILE, ensure_dev_key, replace_file, write_private
-from weir.access import ORIGIN_KEY_FILE
-from weir.certificates import ensure_dev_certificate
+from weir.client.access import ORIGIN_KEY_FILE
+from weir.edge.certificates import ensure_dev_certificate
 from wire.settings import SettingsError
 
 SECRETS_FILE = "secrets.toml"

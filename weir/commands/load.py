@@ -25,9 +25,9 @@ from loadtest.load.scenarios import SCENARIOS, tokens_wanted
 from loadtest.load.session import SetupFailed
 from loadtest.load.wires import Target
 from loadtest.tokens import read_tokens
+from weir.commands.state import TOKEN_VARIABLE
+from weir.commands.token import ALL_SCOPES
 from weir.exits import RequestFailed
-from weir.state import TOKEN_VARIABLE
-from weir.tokens import ALL_SCOPES
 from wire.settings import SettingsError
 
 HOME, ORIGIN = "http://127.0.0.1:8080", "http://127.0.0.1:4437"

@@ -141,7 +141,8 @@ def test_failures_are_one_line_each(weir: Weir, url: str, tmp_path: Path) -> Non
 
 
 def test_schemas_cost_nothing_until_they_are_asked_for() -> None:
-    code = "import sys, weir.compact, weir.state; sys.exit('jsonschema' in sys.modules)"
+    imports = "import sys, weir.commands.compact, weir.commands.state"
+    code = f"{imports}; sys.exit('jsonschema' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=30).returncode == 0
 
 

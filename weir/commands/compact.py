@@ -9,10 +9,10 @@ import asyncio
 from contextlib import aclosing
 
 from protocol.state import snapshot_messages
-from weir.client import StreamClient, open_stream
+from weir.client.replay import Replay
+from weir.client.stream import StreamClient, open_stream
+from weir.commands.state import token_of, warn
 from weir.exits import Malformed, RequestFailed
-from weir.replay import Replay
-from weir.state import token_of, warn
 
 
 def run_compact(arguments: argparse.Namespace) -> int:

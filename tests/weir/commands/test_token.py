@@ -12,7 +12,7 @@ from gateway.devkeys import ensure_dev_key
 from gateway.rules.challenges import AuthError
 from gateway.rules.claims import read_claims
 from tests.helpers.server import run_weir
-from weir.tokens import parse_duration
+from weir.commands.token import parse_duration
 from wire.settings import SettingsError
 
 

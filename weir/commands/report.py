@@ -18,9 +18,9 @@ from types import FrameType
 from typing import TextIO
 
 from spark.options import token_fault, url_fault
-from weir.access import key_beside, named_key
+from weir.client.access import key_beside, named_key
+from weir.commands.state import token_of
 from weir.exits import RequestFailed
-from weir.state import token_of
 from wire.settings import SettingsError
 
 JAVA_LOG = Path("_weir/spark.log")

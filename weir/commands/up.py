@@ -33,12 +33,12 @@ from gateway.devkeys import (
 )
 from origin.config import OriginConfig
 from origin.config import load_config as load_origin_config
-from weir.access import KEYS, ORIGIN_KEY_FILE
+from weir.client.access import KEYS, ORIGIN_KEY_FILE
+from weir.commands.gateway import Ports, gateway_lines, gateway_url, serve_gateway
+from weir.commands.origin import origin_flags, origin_line, serve_origin
+from weir.commands.token import ALL_SCOPES
 from weir.exits import run_child
 from weir.serve import base_url
-from weir.serve_gateway import Ports, gateway_lines, gateway_url, serve_gateway
-from weir.serve_origin import origin_flags, origin_line, serve_origin
-from weir.tokens import ALL_SCOPES
 from wire import settings
 from wire.children import Child, ChildFailed, Children, Died, Ready, StopAsked, Work, describe_exit
 from wire.logs import set_up_logging

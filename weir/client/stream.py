@@ -29,8 +29,8 @@ from protocol.names import (
 from protocol.offsets import START, is_offset
 from protocol.requests import is_true
 from protocol.state import split_array
-from weir.access import access_headers
-from weir.escapes import shown
+from weir.client.access import access_headers
+from weir.client.escapes import shown
 from weir.exits import RequestFailed
 from weir.multipart import Decoder, MultipartError, Part
 from wire.settings import SettingsError

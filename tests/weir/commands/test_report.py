@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from weir.cli import main
-from weir.report import stop_by_signal
+from weir.commands.report import stop_by_signal
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -75,7 +75,7 @@ def test_without_java_it_says_how_to_get_it(
 def test_without_pyspark_it_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weir.report.find_spec", lambda name: None)
+    monkeypatch.setattr("weir.commands.report.find_spec", lambda name: None)
     said = fails(capsys, *folders(tmp_path))
     assert said == (
         "weir: weir report: needs Spark: `make setup` in a checkout, "
@@ -84,7 +84,7 @@ def test_without_pyspark_it_says_how_to_get_it(
 
 
 def test_the_command_line_does_not_load_spark() -> None:
-    program = "import sys, weir.cli, weir.report; print('pyspark' in sys.modules)"
+    program = "import sys, weir.cli, weir.commands.report; print('pyspark' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert found.stdout == "False\n"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from protocol.state import DELETE, Change, Materialised, Message
-from weir.escapes import shown_json, shown_string, shown_word
+from weir.client.escapes import shown_json, shown_string, shown_word
 
 MAX_COLUMN = 40  # characters; a longer type or key moves only its own line
 

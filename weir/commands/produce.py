@@ -27,12 +27,12 @@ from protocol.names import (
     PRODUCER_SEQ,
     STREAM_CLOSED,
 )
-from weir.access import access_headers
-from weir.client import FIRST_PAUSE_SECS, LAST_PAUSE_SECS, parse_url
+from weir.client.access import access_headers
+from weir.client.stream import FIRST_PAUSE_SECS, LAST_PAUSE_SECS, parse_url
+from weir.commands.state import token_of, warn
+from weir.commands.token import ALL_SCOPES, parse_duration
 from weir.exits import RequestFailed
 from weir.serve import stop_asked
-from weir.state import token_of, warn
-from weir.tokens import ALL_SCOPES, parse_duration
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
 TOKEN_SECS = 900.0

@@ -16,10 +16,10 @@ from protocol.paths import parse_path, stream_url
 from tests.helpers.envoy import need_envoy
 from tests.helpers.gateway import key_set
 from tests.helpers.server import ROOT
-from weir.certificates import CERTIFICATE_FILE, ensure_dev_certificate
 from weir.cli import make_parser
-from weir.envoy import find_envoy, write_config
-from weir.envoyconfig import GATEWAYS, STREAM_OF_PATH, EnvoySettings, render, stream_path
+from weir.edge.certificates import CERTIFICATE_FILE, ensure_dev_certificate
+from weir.edge.config import GATEWAYS, STREAM_OF_PATH, EnvoySettings, render, stream_path
+from weir.edge.envoy import find_envoy, write_config
 from wire.sections import HttpConfig
 from wire.settings import SettingsError
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import StartOrigin
 from tests.weir.conftest import Weir
-from weir.access import FILE_VARIABLE, access_headers, key_beside
+from weir.client.access import FILE_VARIABLE, access_headers, key_beside
 from wire.settings import SettingsError
 
 KEY = "the-key-of-this-run"

@@ -1,0 +1,1 @@
+"""The commands of `weir`, one module each."""

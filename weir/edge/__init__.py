@@ -1,0 +1,1 @@
+"""Envoy in front of the gateways: its configuration, and the process."""
