@@ -1,6 +1,7 @@
-"""Command line: `weir up`, `origin`, `gateway`, `token`, `state`, `report` and the others.
+"""The command line: the flags of every command, and what runs when one is called.
 
-Each command is imported when it is asked for: a token needs no server.
+`weir NAME` calls `run` in `weir.commands.NAME`, which is imported only then: `weir token` needs no
+server.
 """
 
 import argparse
@@ -8,9 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from weir.exits import EXPECTED, exit_code
+from weir.exits import EXPECTED, exit_code, warn
 
-Run = Callable[[argparse.Namespace], int]
+Flags = Callable[[argparse.ArgumentParser], None]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -18,20 +19,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         code = arguments.run(arguments)
     except EXPECTED as error:
-        print(f"weir: {error}", file=sys.stderr)
+        warn(str(error))
         code = exit_code(error)
     sys.exit(code)
-
-
-def _command(name: str) -> Run:
-    """The function of that name in the module before the dot, not imported until it runs."""
-    module, _, function = name.rpartition(".")
-
-    def run(arguments: argparse.Namespace) -> int:
-        code: int = getattr(import_module(f"weir.{module}"), function)(arguments)
-        return code
-
-    return run
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -39,225 +29,237 @@ def make_parser() -> argparse.ArgumentParser:
         prog="weir", description="Edge gateway and origin for Durable Streams."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_up(commands.add_parser("up", help="run origin and gateway with a development key"))
-    _add_origin(commands.add_parser("origin", help="run the stream server"))
-    _add_gateway(commands.add_parser("gateway", help="run the gateway in front of an origin"))
-    _add_envoy(commands.add_parser("envoy", help="run Envoy in front of gateways: TLS and HTTP/2"))
-    _add_token(commands.add_parser("token", help="print a signed development token"))
-    _add_keys(commands.add_parser("keys", help="make keys and secrets that a fleet shares"))
-    _add_produce(commands.add_parser("produce", help="append a message each second, for ever"))
-    health = commands.add_parser("health", help="ask a server whether it is well: exit code 0 or 1")
-    health.add_argument("url", metavar="URL", help="such as http://127.0.0.1:9090/readyz")
-    health.set_defaults(run=_command("commands.health.run_health"))
-    _add_state(
-        commands.add_parser("state", help="show the state that a stream's messages add up to")
-    )
-    _add_compact(commands.add_parser("compact", help="fold a stream's messages into a snapshot"))
 
-    _add_report(commands.add_parser("report", help="make tables and a report of access logs"))
-    _add_load(commands.add_parser("load", help="put a server under load and look at it"))
+    def add(name: str, about: str, add_flags: Flags) -> None:
+        description = f"{about[0].upper()}{about[1:]}."
+        command = commands.add_parser(name, help=about, description=description)
+        add_flags(command)
+        command.set_defaults(run=_runner(name))
 
-    _add_verify(commands.add_parser("verify", help="prove a fleet's promises under faults"))
-
-    fsck = commands.add_parser("fsck", help="check a data directory")
-    fsck.add_argument("data_dir")
-    fsck.set_defaults(run=_command("commands.inspection.run_fsck"))
-
-    dump = commands.add_parser("dump", help="show what a data directory holds")
-    dump.add_argument("data_dir")
-    dump.add_argument("stream", nargs="?", help="a stream's name: show its appends")
-    dump.set_defaults(run=_command("commands.inspection.run_dump"))
-    _add_backup(commands.add_parser("backup", help="copy a data directory that may be in use"))
-
-    restore = commands.add_parser("restore", help="make a data directory from a backup")
-    restore.add_argument("backup", metavar="BACKUP", help="folder that `weir backup` made")
-    restore.add_argument("data_dir", metavar="DATA_DIR", help="new or empty folder")
-    restore.add_argument(
-        "--keep-damaged",
-        action="store_true",
-        help="go on where files of single streams are damaged",
-    )
-    restore.set_defaults(run=_command("commands.backup.run_restore"))
+    add("up", "run an origin and a gateway with a development key", _add_up)
+    add("origin", "run the stream server", _add_origin)
+    add("gateway", "run a gateway in front of an origin", _add_gateway)
+    add("envoy", "run Envoy in front of gateways, for TLS and HTTP/2", _add_envoy)
+    add("token", "print a signed development token", _add_token)
+    add("keys", "create the keys and secrets that a fleet shares", _add_keys)
+    add("produce", "append a message every second", _add_produce)
+    add("health", "check a server's health: exit code 0 or 1", _add_health)
+    add("state", "show the current state of a stream of State messages", _add_state)
+    add("compact", "replace a stream's State messages with a snapshot", _add_compact)
+    add("report", "build tables and a report from access logs", _add_report)
+    add("load", "run a load test against a server", _add_load)
+    add("verify", "check a fleet's guarantees while injecting faults", _add_verify)
+    add("fsck", "check a data directory", _add_fsck)
+    add("dump", "show the contents of a data directory", _add_dump)
+    add("backup", "back up a data directory, even while it is in use", _add_backup)
+    add("restore", "restore a data directory from a backup", _add_restore)
     return parser
 
 
+def _runner(name: str) -> Callable[[argparse.Namespace], int]:
+    def run(arguments: argparse.Namespace) -> int:
+        code: int = import_module(f"weir.commands.{name}").run(arguments)
+        return code
+
+    return run
+
+
 def _add_up(up: argparse.ArgumentParser) -> None:
-    up.add_argument("--host", help="address the gateway listens on; the origin stays as configured")
-    up.add_argument("--gateway-port", "--port", help="port of the gateway; 0 picks a free one")
-    up.add_argument("--origin-port", help="port of the origin; 0 picks a free one")
+    up.add_argument("--host", help="address the gateway listens on; does not affect the origin")
+    up.add_argument(
+        "--gateway-port", "--port", metavar="PORT", help="gateway port; 0 picks a free one"
+    )
+    _add_origin_port(up)
     _add_storage(up)
     _add_files(up)
-    up.set_defaults(run=_command("commands.up.run_up"))
 
 
 def _add_origin(origin: argparse.ArgumentParser) -> None:
     _add_address(origin)
     _add_storage(origin)
     _add_files(origin)
-    origin.set_defaults(run=_command("commands.origin.run_origin"))
 
 
 def _add_gateway(gateway: argparse.ArgumentParser) -> None:
     _add_address(gateway)
     gateway.add_argument("--origin", metavar="URL", help="base URL of the origin")
     _add_files(gateway)
-    gateway.set_defaults(run=_command("commands.gateway.run_gateway"))
 
 
 def _add_envoy(envoy: argparse.ArgumentParser) -> None:
-    envoy.add_argument(
-        "--gateway", action="append", default=[], metavar="URL", help="one in front of; repeatable"
-    )
-    envoy.add_argument(
-        "--fleet", type=int, metavar="N", help="start an origin and N gateways as well"
-    )
-    envoy.add_argument("--jwks", help="file or URL of the public keys (that of the gateways)")
-    envoy.add_argument("--cert", metavar="FILE", help="certificate chain in PEM")
-    envoy.add_argument("--key", metavar="FILE", help="its private key in PEM")
-    envoy.add_argument("--host", help="address to listen on (127.0.0.1)")
-    envoy.add_argument("--port", type=int, help="port of TLS (8443); 0 picks a free one")
+    add = envoy.add_argument
+    add("--gateway", action="append", default=[], metavar="URL", help="a gateway; repeatable")
+    add("--fleet", type=int, metavar="N", help="also start an origin and N gateways")
+    add("--jwks", help="file or URL of the public keys (default: the gateways' auth.jwks)")
+    add("--cert", metavar="FILE", help="certificate chain (PEM)")
+    add("--key", metavar="FILE", help="private key of the certificate (PEM)")
+    add("--host", help="address to listen on (default 127.0.0.1)")
+    add("--port", type=int, metavar="PORT", help="TLS port (default 8443); 0 picks a free one")
     plain = envoy.add_mutually_exclusive_group()
-    plain.add_argument("--plain-port", type=int, help="port without TLS (10000)")
+    plain.add_argument(
+        "--plain-port", type=int, metavar="PORT", help="port without TLS (default 10000)"
+    )
     plain.add_argument("--no-plain", action="store_true", help="no port without TLS")
-    envoy.add_argument("--admin-port", type=int, help="port of Envoy's own pages (9901)")
-    envoy.add_argument("--metrics-port", type=int, help="port of its /metrics alone (none)")
-    envoy.add_argument("--access-log", metavar="FILE", help="(standard output)")
-    envoy.add_argument(
-        "--trusted-hops", type=int, metavar="N", help="proxies in front, such as a CDN (0)"
+    add("--admin-port", type=int, metavar="PORT", help="Envoy's admin port (default 9901)")
+    add("--metrics-port", type=int, metavar="PORT", help="port that serves only /metrics")
+    add("--access-log", metavar="FILE", help="access log file (default: standard output)")
+    add(
+        "--trusted-hops",
+        type=int,
+        metavar="N",
+        help="number of trusted proxies in front, such as a CDN (default 0)",
     )
-    envoy.add_argument(
-        "--render", metavar="FILE", help="only write the configuration; - for standard output"
+    add(
+        "--render",
+        metavar="FILE",
+        help="write the configuration and exit; - writes to standard output",
     )
-    envoy.add_argument("--origin-port", help="port of the fleet's origin; 0 picks a free one")
+    _add_origin_port(envoy)
     _add_storage(envoy)
     _add_files(envoy)
-    envoy.set_defaults(run=_command("edge.envoy.run_envoy"))
 
 
 def _add_token(token: argparse.ArgumentParser) -> None:
-    token.add_argument("--sub", default="dev", help="whose token it is (dev)")
-    token.add_argument("--scope", help="space-separated action:pattern (all actions on *)")
-    token.add_argument("--ttl", default="1h", help="how long it is valid: 900, 15m, 2h or 7d (1h)")
-    token.add_argument(
-        "--expired", action="store_true", help="valid until an hour ago: to see it refused"
+    add = token.add_argument
+    add("--sub", default="dev", help="subject (default dev)")
+    add("--scope", help="space-separated action:pattern pairs (default: all actions on *)")
+    add("--ttl", default="1h", help="lifetime: 900, 15m, 2h or 7d (default 1h)")
+    add("--expired", action="store_true", help="make a token that expired an hour ago, for tests")
+    add("--aud", help="audience (default: that of `weir up`)")
+    add("--iss", help="issuer (default: that of `weir up`)")
+    add("--key", metavar="FILE", help="private key (PEM; default ./data/keys/dev-key.pem)")
+    add(
+        "--scope-claim",
+        metavar="CLAIM",
+        default="scope",
+        help="claim that holds the scope, as in auth.scope_claim (default scope)",
     )
-    token.add_argument("--aud", help="audience (that of `weir up`)")
-    token.add_argument("--iss", help="issuer (that of `weir up`)")
-    token.add_argument("--key", help="private key in PEM (./data/keys/dev-key.pem)")
-    token.add_argument("--scope-claim", default="scope", help="as in `auth.scope_claim` (scope)")
-    token.set_defaults(run=_command("commands.token.run_token"))
 
 
 def _add_keys(keys: argparse.ArgumentParser) -> None:
-    keys.add_argument("folder", metavar="DIR", help="what gateways and Envoy may read")
-    keys.add_argument("--private", metavar="DIR", help="of the development key (the same)")
-    keys.add_argument("--jwks", help="file or URL in use; not that of DIR: no development key")
-    keys.set_defaults(run=_command("commands.keys.run_keys"))
+    add = keys.add_argument
+    add("folder", metavar="DIR", help="folder that gateways and Envoy can read")
+    add("--private", metavar="DIR", help="folder of the private development key (default: DIR)")
+    add("--jwks", help="key set in use; unless it is the one in DIR, no development key is made")
 
 
 def _add_produce(produce: argparse.ArgumentParser) -> None:
-    produce.add_argument("url", metavar="URL", help="of a JSON stream; made if there is none")
-    produce.add_argument("--every", default="1s", help="time between two messages (1s)")
-    produce.add_argument("--count", type=int, metavar="N", help="end after so many")
-    produce.add_argument("--id", default="heartbeat", help="name of the producer (heartbeat)")
-    produce.add_argument("--token", help="bearer token (WEIR_TOKEN)")
-    produce.add_argument("--key", metavar="FILE", help="development key to sign tokens with")
-    produce.set_defaults(run=_command("commands.produce.run_produce"))
+    add = produce.add_argument
+    add("url", metavar="URL", help="a JSON stream; created if it does not exist")
+    add("--every", metavar="TIME", default="1s", help="interval (default 1s)")
+    add("--count", type=int, metavar="N", help="stop after N messages")
+    add("--id", default="heartbeat", help="producer id (default heartbeat)")
+    _add_bearer(produce)
+    add("--key", metavar="FILE", help="development key that signs the tokens")
+
+
+def _add_health(health: argparse.ArgumentParser) -> None:
+    health.add_argument("url", metavar="URL", help="for example http://127.0.0.1:9090/readyz")
 
 
 def _add_state(state: argparse.ArgumentParser) -> None:
+    add = state.add_argument
     _add_stream(state)
-    state.add_argument("--json", action="store_true", help="JSON instead of columns")
-    state.add_argument(
-        "--follow", action="store_true", help="go on with every change, until Ctrl-C"
-    )
-    state.add_argument("--schema", metavar="FILE", help="a JSON Schema for each entity type")
-    state.add_argument("--type", metavar="T", help="show entities of this type only")
-    state.set_defaults(run=_command("commands.state.run_state"))
+    add("--json", action="store_true", help="print JSON instead of columns")
+    add("--follow", action="store_true", help="keep printing changes until interrupted")
+    add("--schema", metavar="FILE", help="JSON Schemas, one per entity type")
+    add("--type", metavar="TYPE", help="show only entities of this type")
 
 
 def _add_compact(compact: argparse.ArgumentParser) -> None:
     _add_stream(compact)
     compact.add_argument(
-        "--skip-malformed", action="store_true", help="leave out what is no State message"
+        "--skip-malformed", action="store_true", help="drop messages that are not State messages"
     )
-    compact.set_defaults(run=_command("commands.compact.run_compact"))
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
-    report.add_argument("--logs", required=True, metavar="DIR", help="folder of access logs")
-    report.add_argument("--out", required=True, metavar="DIR", help="folder of tables and report")
-    report.add_argument("--origin", metavar="URL", help="whose streams' state is to be shown")
-    report.add_argument("--token", help="bearer token for the origin (WEIR_TOKEN)")
-    report.add_argument(
-        "--stream", action="append", default=[], help="a stream beside those of the log; repeatable"
+    add = report.add_argument
+    add("--logs", required=True, metavar="DIR", help="folder of the access logs")
+    add("--out", required=True, metavar="DIR", help="folder for the tables and the report")
+    add("--origin", metavar="URL", help="include the state of streams from this server")
+    _add_bearer(report)
+    add(
+        "--stream",
+        action="append",
+        default=[],
+        help="a stream to include, besides those in the logs; repeatable",
     )
-    report.add_argument(
-        "--bucket", action="append", default=[], help="all streams of a bucket; repeatable"
-    )
-    report.add_argument(
-        "--master", default="local[*]", help="address of a Spark cluster (local[*])"
-    )
-    report.add_argument("--watch", action="store_true", help="go on with new lines, until Ctrl-C")
-    report.set_defaults(run=_command("commands.report.run_report"))
+    add("--bucket", action="append", default=[], help="include all streams of a bucket; repeatable")
+    add("--master", default="local[*]", help="Spark master (default local[*])")
+    add("--watch", action="store_true", help="keep processing new log lines until interrupted")
 
 
 def _add_load(load: argparse.ArgumentParser) -> None:
-    load.add_argument(
+    add = load.add_argument
+    add(
         "scenario",
         metavar="SCENARIO",
-        help="polls, fanout, stampede, zipf, append, browsers, rotation, cold or tokens; "
-        "report and compare make charts of results; list tells more",
+        help="polls, fanout, stampede, zipf, append, browsers, rotation, cold or tokens "
+        "(`list` describes them); `report` and `compare` draw charts",
     )
-    load.add_argument("results", nargs="*", help="of report: the files of earlier runs")
-    load.add_argument("--target", metavar="URL", help="whom to load (http://127.0.0.1:8080)")
-    load.add_argument(
-        "--token", help="bearer token (WEIR_TOKEN; without --target one by the key of `weir up`)"
+    add("results", nargs="*", help="for report: result files to include")
+    add("--target", metavar="URL", help="server under test (default http://127.0.0.1:8080)")
+    add(
+        "--token",
+        help="bearer token (default: WEIR_TOKEN, or one signed with the key of `weir up`)",
     )
-    load.add_argument("--tokens", metavar="FILE", help="many tokens, one a line")
-    load.add_argument("--peer", default="weir", help="who that is, in a word, for charts (weir)")
-    load.add_argument("--insecure", action="store_true", help="accept any TLS certificate")
-    load.add_argument("--origin", metavar="URL", help="where the origin counts its reads")
-    load.add_argument("--pid", type=int, default=0, help="whose memory is to be watched")
-    load.add_argument("--restart", metavar="COMMAND", help="of cold: restarts the target")
+    add("--tokens", metavar="FILE", help="file of tokens, one per line")
+    add("--peer", default="weir", help="name of the server in charts (default weir)")
+    add("--insecure", action="store_true", help="accept any TLS certificate")
+    add("--origin", metavar="URL", help="origin whose reads are counted")
+    add("--pid", type=int, default=0, help="process whose memory is measured")
+    add("--restart", metavar="COMMAND", help="for cold: restarts the target")
     for knob in ("seconds", "readers", "streams", "rate", "size"):
-        load.add_argument(f"--{knob}", type=float, help="instead of the scenario's own")
-    load.add_argument("--out", metavar="PATH", help="file of the result; of report: folder")
-    load.add_argument("--images", metavar="DIR", help="of report: draw each scenario as a PNG, too")
-    load.set_defaults(run=_command("commands.load.run_load"))
+        add(f"--{knob}", type=float, help="override the scenario's value")
+    add("--out", metavar="PATH", help="result file; for report: output folder")
+    add("--images", metavar="DIR", help="for report: also draw a PNG per scenario")
 
 
 def _add_verify(verify: argparse.ArgumentParser) -> None:
-    verify.add_argument("--seconds", type=float, default=300.0, help="of faults (300)")
-    verify.add_argument("--seed", type=int, default=1, help="of the plan: repeats a run (1)")
-    verify.add_argument("--readers", type=int, default=2, help="of each stream and mode (2)")
-    verify.add_argument(
+    add = verify.add_argument
+    add("--seconds", type=float, default=300.0, help="how long to inject faults (default 300)")
+    add("--seed", type=int, default=1, help="seed; the same seed repeats a run (default 1)")
+    add("--readers", type=int, default=2, help="readers per stream and mode (default 2)")
+    add(
         "--without",
         action="append",
         default=[],
         choices=("redis", "envoy", "faults"),
-        help="leave a part of the fleet out; repeatable",
+        help="leave out a part of the fleet; repeatable",
     )
-    verify.add_argument("--out", metavar="DIR", help="for history, logs and data (a new folder)")
-    verify.add_argument("--check", metavar="DIR", help="only look at the history of a run again")
-    verify.set_defaults(run=_command("commands.verify.run_verify"))
+    add("--out", metavar="DIR", help="folder for history, logs and data (default: a new one)")
+    add("--check", metavar="DIR", help="only check the history of an earlier run again")
 
 
-def _add_stream(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL", help="of a stream of State messages")
-    parser.add_argument("--token", help="bearer token (WEIR_TOKEN)")
+def _add_fsck(fsck: argparse.ArgumentParser) -> None:
+    _add_data_dir(fsck, "data directory to check")
+
+
+def _add_dump(dump: argparse.ArgumentParser) -> None:
+    _add_data_dir(dump, "data directory to show")
+    dump.add_argument("stream", metavar="STREAM", nargs="?", help="show the appends of this stream")
 
 
 def _add_backup(backup: argparse.ArgumentParser) -> None:
-    backup.add_argument("data_dir", metavar="DATA_DIR", help="of an origin, running or not")
-    backup.add_argument("backup", metavar="BACKUP", help="new or empty folder")
-    backup.add_argument(
-        "--base", metavar="EARLIER", help="share unchanged files with this backup by hard links"
+    add = backup.add_argument
+    _add_data_dir(backup, "data directory of an origin, running or stopped")
+    add("backup", metavar="BACKUP", help="new or empty folder")
+    add("--base", metavar="BACKUP", help="hard-link files unchanged since this earlier backup")
+    add("--keep-damaged", action="store_true", help="keep the backup even if the data is damaged")
+
+
+def _add_restore(restore: argparse.ArgumentParser) -> None:
+    restore.add_argument("backup", metavar="BACKUP", help="folder written by `weir backup`")
+    _add_data_dir(restore, "new or empty folder")
+    restore.add_argument(
+        "--keep-damaged",
+        action="store_true",
+        help="restore even if files of individual streams are damaged",
     )
-    backup.add_argument(
-        "--keep-damaged", action="store_true", help="keep a backup of data that is damaged"
-    )
-    backup.set_defaults(run=_command("commands.backup.run_backup"))
+
+
+# -- flags that several commands have ------------------------------------------------------------
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
@@ -265,11 +267,28 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", help="port to listen on; 0 picks a free one")
 
 
+def _add_origin_port(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--origin-port", metavar="PORT", help="origin port; 0 picks a free one")
+
+
 def _add_storage(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data-dir", help="folder of the data")
-    parser.add_argument("--storage", help="memory, file-fast, file-durable or acid")
+    parser.add_argument("--data-dir", metavar="DIR", help="data directory")
+    parser.add_argument("--storage", metavar="MODE", help="memory, file-fast, file-durable or acid")
 
 
 def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="a TOML file read after the profile")
-    parser.add_argument("--profile", metavar="NAME", help="name of a file in configs/")
+    parser.add_argument("--config", metavar="FILE", help="TOML file read after the profile")
+    parser.add_argument("--profile", metavar="NAME", help="name of a profile in configs/")
+
+
+def _add_stream(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="a stream of State messages")
+    _add_bearer(parser)
+
+
+def _add_bearer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--token", help="bearer token (default: WEIR_TOKEN)")
+
+
+def _add_data_dir(parser: argparse.ArgumentParser, about: str) -> None:
+    parser.add_argument("data_dir", metavar="DATA_DIR", help=about)

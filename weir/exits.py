@@ -1,9 +1,10 @@
 """How a command ends: the errors that are told in one line, and their exit codes.
 
-0 well, 1 damage found by fsck or compact or a process that died, 2 bad configuration or usage,
-3 unusable data directory or file, 4 a server that cannot be reached or refuses.
+0 success; 1 damage found by fsck or compact, or a process that died; 2 bad configuration or usage;
+3 an unusable data directory or file; 4 a server that cannot be reached or that refuses.
 """
 
+import sys
 from collections.abc import Callable
 
 from origin.storage.base import UnusableData
@@ -12,11 +13,11 @@ from wire.settings import SettingsError
 
 
 class RequestFailed(Exception):
-    """A server that a command asked did not do it, in words for people."""
+    """A server refused what a command asked for, or could not be reached."""
 
 
 class Malformed(Exception):
-    """A stream with messages that cannot be what they should be."""
+    """A stream holds messages that are not what they should be."""
 
 
 EXPECTED = (SettingsError, ChildFailed, UnusableData, RequestFailed, Malformed, OSError)
@@ -29,8 +30,12 @@ def exit_code(error: Exception) -> int:
     return next((code for kind, code in _CODES.items() if isinstance(error, kind)), 3)
 
 
+def warn(text: str) -> None:
+    print(f"weir: {text}", file=sys.stderr, flush=True)
+
+
 def run_child(child: Child, work: Callable[[], int]) -> int:
-    """Do a forked process's work; the line that `main` would print goes to the parent."""
+    """Do the work of a forked process; the parent gets the line that `main` would print."""
     try:
         return work()
     except EXPECTED as error:

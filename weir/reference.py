@@ -128,18 +128,17 @@ def render() -> str:
 
 def commands() -> str:
     lines = ["## Commands", ""]
-    for parser, about in _subparsers(make_parser()):
-        lines += [f"### {parser.prog}", "", f"{about[0].upper()}{about[1:]}.", ""]
+    for parser in _subparsers(make_parser()):
+        lines += [f"### {parser.prog}", "", parser.description or "", ""]
         rows = [_argument(action) for action in parser._actions if action.dest != "help"]
         lines += [*_table(("argument", ""), rows), ""] if rows else []
     return "\n".join(lines)
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> Iterator[tuple[argparse.ArgumentParser, str]]:
+def _subparsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            about = {choice.dest: choice.help or "" for choice in action._choices_actions}
-            yield from ((one, about[name]) for name, one in action.choices.items())
+            yield from action.choices.values()
 
 
 def _argument(action: argparse.Action) -> tuple[str, str]:
@@ -147,9 +146,8 @@ def _argument(action: argparse.Action) -> tuple[str, str]:
     if action.nargs != 0:
         value = str(action.metavar or action.dest.upper().replace("_", "-"))
     if not action.option_strings:
-        return f"`{value}`" + (
-            " (optional)" if action.nargs in ("?", "*") else ""
-        ), action.help or ""
+        optional = " (optional)" if action.nargs in ("?", "*") else ""
+        return f"`{value}`{optional}", action.help or ""
     names = ", ".join(f"`{name}{' ' + value if value else ''}`" for name in action.option_strings)
     return names, (action.help or "") + (" (required)" if action.required else "")
 

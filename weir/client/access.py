@@ -1,9 +1,11 @@
-"""The secret by which an origin knows its gateways, for other commands that talk to an origin.
+"""What a command shows to a server: a bearer token, and the access key of an origin.
 
-A file holds it: `WEIR_ACCESS_KEY_FILE` names one, and `weir up` keeps that of its run beside the
-streams. The latter is for servers of this machine alone.
+An origin may ask its gateways for an access key, and then asks every other client for it as well.
+`WEIR_ACCESS_KEY_FILE` names a file that holds it; `weir up` writes the key of its run beside the
+streams, for servers on this machine only.
 """
 
+import argparse
 import os
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,10 +14,16 @@ from protocol.names import ACCESS_KEY
 from wire.addresses import is_loopback
 from wire.settings import SettingsError
 
+TOKEN_VARIABLE = "WEIR_TOKEN"
 FILE_VARIABLE = "WEIR_ACCESS_KEY_FILE"
 DATA = "data"  # the data directory of `weir up`, unless somebody chose another
 KEYS = "keys"  # the folder in it
 ORIGIN_KEY_FILE = "origin-key"
+
+
+def token_of(arguments: argparse.Namespace) -> str | None:
+    """From the flag, or from the environment, where other users of the machine do not see it."""
+    return os.environ.get(TOKEN_VARIABLE) if arguments.token is None else str(arguments.token)
 
 
 def access_headers() -> dict[str, str]:

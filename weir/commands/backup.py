@@ -1,4 +1,4 @@
-"""`weir backup` and `weir restore`: a data directory, copied while it is in use, and put back."""
+"""`weir backup`: copy a data directory while it is in use."""
 
 import argparse
 import sys
@@ -6,17 +6,11 @@ import sys
 from origin.storage import backup
 
 
-def run_backup(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     return backup.back_up(
         arguments.data_dir,
         arguments.backup,
         sys.stdout,
         base=arguments.base,
         keep_damaged=arguments.keep_damaged,
-    )
-
-
-def run_restore(arguments: argparse.Namespace) -> int:
-    return backup.restore(
-        arguments.backup, arguments.data_dir, sys.stdout, keep_damaged=arguments.keep_damaged
     )

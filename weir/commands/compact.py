@@ -9,13 +9,13 @@ import asyncio
 from contextlib import aclosing
 
 from protocol.state import snapshot_messages
+from weir.client.access import token_of
 from weir.client.replay import Replay
 from weir.client.stream import StreamClient, open_stream
-from weir.commands.state import token_of, warn
-from weir.exits import Malformed, RequestFailed
+from weir.exits import Malformed, RequestFailed, warn
 
 
-def run_compact(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     print(asyncio.run(_compact(arguments)))
     return 0
 

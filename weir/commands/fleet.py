@@ -7,7 +7,6 @@ spread over the gateways. Envoy is started last and stopped first.
 import argparse
 import os
 import shlex
-import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,18 +17,12 @@ import msgspec
 from gateway.config import GatewayConfig
 from gateway.devkeys import ensure_dev_key
 from weir.client.access import KEYS
+from weir.commands.envoy import envoy_lines, settings_of
 from weir.commands.up import Plan, Up, make_plan, welcome
 from weir.edge.certificates import ensure_dev_certificate
 from weir.edge.config import EnvoySettings
-from weir.edge.envoy import (
-    LEAVE_SECS,
-    EnvoyPorts,
-    envoy_lines,
-    find_envoy,
-    serve_envoy,
-    settings_of,
-)
-from weir.exits import run_child
+from weir.edge.envoy import LEAVE_SECS, EnvoyPorts, find_envoy, serve_envoy
+from weir.exits import run_child, warn
 from weir.serve import base_url
 from wire.children import Child
 from wire.logs import set_up_logging
@@ -37,8 +30,8 @@ from wire.settings import SettingsError
 
 MOST_GATEWAYS = 64
 NO_REDIS = (
-    "weir: no cache.redis_url: the gateways cannot tell each other of deleted streams, so each "
-    "read is checked at the origin"
+    "no cache.redis_url: gateways cannot tell each other about deleted streams, so every read is "
+    "checked at the origin"
 )
 
 
@@ -75,7 +68,7 @@ class Fleet(Up):
 
     def _start_all(self) -> None:
         if not self._plan.gateway.cache.redis_url:
-            print(NO_REDIS, file=sys.stderr, flush=True)
+            warn(NO_REDIS)
         config = self._start_origin()
         for number in range(1, self._arguments.fleet + 1):
             named = replace(config.gateway, name=f"{config.gateway.name or 'gateway'}-{number}")

@@ -8,7 +8,6 @@ import argparse
 import gc
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from gateway.admin import Admin
 from gateway.app import Gateway
 from gateway.config import GatewayConfig, load_config
 from gateway.console.minting import MintKey
-from weir.exits import run_child
+from weir.exits import run_child, warn
 from weir.serve import base_url, raise_file_limit, stop_asked
 from wire.children import Child
 from wire.logs import set_up_logging
@@ -31,7 +30,7 @@ from wire.workers import Worker, Workers, close_all, reserve_port
 
 LONGEST_RUN_DIR = 60  # characters, so that a socket's path below it stays under the kernel's 108
 OPEN_WARNING = (
-    "weir: WARNING: auth.mode is off: no token is asked for, and whoever reaches this gateway "
+    "WARNING: auth.mode is off: no token is asked for, and whoever reaches this gateway "
     "can read, write and delete every stream. For development only."
 )
 
@@ -43,7 +42,7 @@ class Ports(msgspec.Struct):
     admin_port: int
 
 
-def run_gateway(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     config = load_config(
         {
             ("gateway", "host"): arguments.host,
@@ -67,7 +66,7 @@ def serve_gateway(
 ) -> int:
     """`mint_key` lets the console sign tokens; only `weir up` has one to give."""
     if config.auth.mode == "off":
-        print(OPEN_WARNING, file=sys.stderr, flush=True)
+        warn(OPEN_WARNING)
     raise_file_limit()
     with ExitStack() as held:
         config = _hold_ports(config, held)

@@ -1,19 +1,19 @@
-"""`weir health URL`: whether a server says that it is well, for health checks of containers.
+"""`weir health URL`: a health check for containers: exit code 0 or 1, as Docker expects.
 
-Exit code 0 or 1, as Docker wants it; nothing is imported that takes time, for it runs often.
+It runs often, so it imports nothing that is slow to import.
 """
 
 import argparse
 import http.client
-import sys
 from urllib.parse import urlsplit
 
+from weir.exits import warn
 from wire.settings import SettingsError
 
-TIMEOUT_S = 2.0
+TIMEOUT_SECS = 2.0
 
 
-def run_health(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     try:
         status = ask(arguments.url)
     except (OSError, http.client.HTTPException) as error:
@@ -25,7 +25,7 @@ def ask(url: str) -> int:
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise SettingsError("URL", f"{url!r} is not an http URL")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_SECS)
     try:
         connection.request("GET", parts.path or "/")
         return connection.getresponse().status
@@ -34,5 +34,5 @@ def ask(url: str) -> int:
 
 
 def _unwell(reason: str) -> int:
-    print(f"weir: {reason}", file=sys.stderr)
+    warn(reason)
     return 1

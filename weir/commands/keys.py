@@ -23,7 +23,7 @@ SECRET_BYTES = 32
 ACCESS_KEY = "access_key"
 
 
-def run_keys(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     shared, private = Path(arguments.folder), Path(arguments.private or arguments.folder)
     shared.mkdir(parents=True, exist_ok=True)
     ensure_secrets(shared)

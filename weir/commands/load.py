@@ -25,17 +25,17 @@ from loadtest.load.scenarios import SCENARIOS, tokens_wanted
 from loadtest.load.session import SetupFailed
 from loadtest.load.wires import Target
 from loadtest.tokens import read_tokens
-from weir.commands.state import TOKEN_VARIABLE
+from weir.client.access import TOKEN_VARIABLE
 from weir.commands.token import ALL_SCOPES
 from weir.exits import RequestFailed
 from wire.settings import SettingsError
 
 HOME, ORIGIN = "http://127.0.0.1:8080", "http://127.0.0.1:4437"
-TOKEN_LIFE_S = 3600
+TOKEN_SECS = 3600
 KNOBS = ("seconds", "readers", "streams", "rate", "size")
 
 
-def run_load(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     raise_descriptor_limit()
     match arguments.scenario:
         case "list":
@@ -95,9 +95,7 @@ def _tokens(arguments: argparse.Namespace) -> Sequence[str]:
     count = tokens_wanted(knobs) if scenario.name == "tokens" else 1
     now = time.time()
     return [
-        sign_token(
-            DEFAULT_KEY, f"load-{n}", ALL_SCOPES, TOKEN_LIFE_S, DEV_AUDIENCE, DEV_ISSUER, now
-        )
+        sign_token(DEFAULT_KEY, f"load-{n}", ALL_SCOPES, TOKEN_SECS, DEV_AUDIENCE, DEV_ISSUER, now)
         for n in range(count)
     ]
 

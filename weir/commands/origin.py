@@ -22,7 +22,7 @@ from wire.settings import Key
 SWITCH_INTERVAL_SECS = 0.00002
 
 
-def run_origin(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     config = load_config(
         origin_flags(arguments, port=arguments.port, host=arguments.host),
         os.environ,

@@ -27,11 +27,10 @@ from protocol.names import (
     PRODUCER_SEQ,
     STREAM_CLOSED,
 )
-from weir.client.access import access_headers
+from weir.client.access import access_headers, token_of
 from weir.client.stream import FIRST_PAUSE_SECS, LAST_PAUSE_SECS, parse_url
-from weir.commands.state import token_of, warn
 from weir.commands.token import ALL_SCOPES, parse_duration
-from weir.exits import RequestFailed
+from weir.exits import RequestFailed, warn
 from weir.serve import stop_asked
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=5)
@@ -78,7 +77,7 @@ class Place:
 Tokens = Callable[[float], str | None]
 
 
-def run_produce(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     producer = Producer(parse_url(arguments.url), arguments.id, make_tokens(arguments))
     every_s = parse_duration(arguments.every)
     asyncio.run(_run(producer, every_s, arguments.count))

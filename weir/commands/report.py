@@ -18,8 +18,7 @@ from types import FrameType
 from typing import TextIO
 
 from spark.options import token_fault, url_fault
-from weir.client.access import key_beside, named_key
-from weir.commands.state import token_of
+from weir.client.access import key_beside, named_key, token_of
 from weir.exits import RequestFailed
 from wire.settings import SettingsError
 
@@ -27,7 +26,7 @@ JAVA_LOG = Path("_weir/spark.log")
 PRIVATE = 0o027  # what logs say is not for everyone, nor is what is made of them
 
 
-def run_report(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     before = os.umask(PRIVATE)
     try:
         return _run(arguments)
@@ -52,7 +51,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from spark.http import SourceError
     from spark.progress import Progress
-    from spark.run import Options, run
+    from spark.run import Options
+    from spark.run import run as make_report
     from spark.session import start
     from spark.tables import InUse
 
@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.watch:
             stop_by_signal(stop)
         try:
-            run(session, options, progress, stop)
+            make_report(session, options, progress, stop)
         except InUse as error:
             raise SettingsError("--out", str(error)) from None
         except Exception as error:

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from protocol.state import RESET, Change, Control, Materialised, Message
+from weir.client.access import token_of
 from weir.client.escapes import shown
 from weir.client.replay import Check, Replay
 from weir.client.stream import Begun, CaughtUp, open_stream
 from weir.client.view import message_json, message_line, state_json, state_table
+from weir.exits import warn
 from wire.settings import SettingsError
 
-TOKEN_VARIABLE = "WEIR_TOKEN"
 INTERRUPTED = 130
 
 
-def run_state(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     try:
         asyncio.run(_until_interrupted(_show(arguments)))
     except (KeyboardInterrupt, asyncio.CancelledError):  # the way to end --follow
@@ -29,15 +30,6 @@ def run_state(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:  # `weir state ... | head`: what is still in the buffer has no reader
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
-
-
-def token_of(arguments: argparse.Namespace) -> str | None:
-    """From the flag, or from the environment, where other users of the machine do not see it."""
-    return os.environ.get(TOKEN_VARIABLE) if arguments.token is None else str(arguments.token)
-
-
-def warn(text: str) -> None:
-    print(f"weir: {text}", file=sys.stderr, flush=True)
 
 
 async def _until_interrupted(work: Coroutine[Any, Any, None]) -> None:

@@ -15,7 +15,7 @@ UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
 
 
-def run_token(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     key = DEFAULT_KEY if arguments.key is None else Path(arguments.key)
     if not key.is_file():
         raise SettingsError("--key", f"{key} not found; `weir up` makes one in its data directory")

@@ -37,7 +37,7 @@ from weir.client.access import KEYS, ORIGIN_KEY_FILE
 from weir.commands.gateway import Ports, gateway_lines, gateway_url, serve_gateway
 from weir.commands.origin import origin_flags, origin_line, serve_origin
 from weir.commands.token import ALL_SCOPES
-from weir.exits import run_child
+from weir.exits import run_child, warn
 from weir.serve import base_url
 from wire import settings
 from wire.children import Child, ChildFailed, Children, Died, Ready, StopAsked, Work, describe_exit
@@ -80,7 +80,7 @@ class Plan:
         return MintKey(self.dev_key, secret)
 
 
-def run_up(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     plan = make_plan(arguments, os.environ)
     set_up_logging(plan.gateway.log)
     if plan.keys is not None:
@@ -248,7 +248,7 @@ class Up:
     def _note_end(self, death: Died) -> None:
         if death.code not in (0, -signal.SIGTERM):
             name = self._names[death.pid]
-            print(f"weir: the {name} did not stop cleanly", file=sys.stderr, flush=True)
+            warn(f"the {name} did not stop cleanly")
             self._clean = False
 
 

@@ -21,7 +21,7 @@ from weir.exits import RequestFailed
 from wire.settings import SettingsError
 
 
-def run_verify(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
     if arguments.check is not None:
         return _exit_code(_check(Path(arguments.check)))
     folder = _make_folder(arguments.out)

@@ -1,15 +1,11 @@
-"""`weir envoy`: Envoy in front of gateways, or a whole fleet behind it for development.
+"""The Envoy process: the real binary, run with a configuration derived from the gateways' own.
 
-The real binary runs with a configuration made of the gateways' own (see weir.edge.config). This
-process watches over it: it says when Envoy serves and where, and lets it drain before it ends.
+`serve_envoy` starts it, says when and where it serves, and lets it drain before it stops.
 """
 
-import argparse
 import asyncio
-import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,13 +16,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from gateway.config import GatewayConfig, load_config
 from loadtest.errors import UnavailableError
 from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_envoy as find_packed
-from weir.edge.config import METRICS_PATH, EnvoySettings, render, render_secret
+from weir.edge.config import EnvoySettings, render, render_secret
 from weir.edge.yamltext import to_yaml
-from weir.serve import base_url, raise_file_limit, stop_asked
+from weir.exits import warn
+from weir.serve import raise_file_limit, stop_asked
 from wire.children import Child, ChildFailed, describe_exit
 from wire.settings import SettingsError
 
@@ -41,9 +37,6 @@ MISSING = (
 )
 
 
-NO_TLS = "weir envoy has no TLS port: it needs a certificate (--cert and --key)"
-
-
 class EnvoyPorts(msgspec.Struct):
     """Where Envoy listens; 0 where it does not."""
 
@@ -51,60 +44,6 @@ class EnvoyPorts(msgspec.Struct):
     plain_port: int
     admin_port: int
     metrics_port: int
-
-
-def run_envoy(arguments: argparse.Namespace) -> int:
-    if arguments.fleet is not None:
-        from weir.commands.fleet import run_fleet  # brings origin and gateway along
-
-        return run_fleet(arguments)
-    if not arguments.gateway:
-        raise SettingsError("--gateway", "name at least one, or start a local --fleet")
-    config = load_config(
-        {("auth", "jwks"): arguments.jwks},
-        os.environ,
-        profile=arguments.profile,
-        config_file=arguments.config,
-    )
-    settings = settings_of(arguments, config)
-    if arguments.render is not None:
-        return _show(settings, arguments.render)
-    return serve_envoy(settings, lambda ports: print(envoy_lines(settings, ports), flush=True))
-
-
-def settings_of(arguments: argparse.Namespace, config: GatewayConfig) -> EnvoySettings:
-    if bool(arguments.cert) != bool(arguments.key):
-        raise SettingsError("--cert", "goes with --key")
-    given = {
-        "host": arguments.host,
-        "port": arguments.port,
-        "plain_port": arguments.plain_port,
-        "admin_port": arguments.admin_port,
-        "metrics_port": arguments.metrics_port,
-        "access_log": arguments.access_log,
-        "trusted_hops": arguments.trusted_hops,
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if arguments.no_plain:
-        chosen["plain_port"] = None
-    return EnvoySettings(
-        gateways=tuple(arguments.gateway),
-        config=config,
-        cert_path=arguments.cert or "",
-        key_path=arguments.key or "",
-        **chosen,
-    )
-
-
-def _show(settings: EnvoySettings, path: str) -> int:
-    if path == "-":
-        print(to_yaml(render(settings)), end="")
-    else:
-        write_config(settings, Path(path))
-    return 0
-
-
-# -- the process -------------------------------------------------------------------------------
 
 
 def find_envoy() -> Path:
@@ -230,7 +169,7 @@ class Envoy:
                 await asyncio.sleep(POLL_SECS)
         except NO_ANSWER as error:
             reason = str(error) or "no answer in time"
-            print(f"weir: Envoy could not drain: {reason}", file=sys.stderr, flush=True)
+            warn(f"Envoy could not drain: {reason}")
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
 
@@ -250,24 +189,3 @@ class Envoy:
             session.request(method, url) as answer,
         ):
             return await answer.read()
-
-
-# -- words -------------------------------------------------------------------------------------
-
-
-def envoy_lines(settings: EnvoySettings, ports: EnvoyPorts) -> str:
-    count = len(settings.gateways)
-    about = "1 gateway" if count == 1 else f"{count} gateways"
-    lines = []
-    if ports.port:
-        url = base_url(settings.host, ports.port, tls=True)
-        lines.append(f"weir envoy listening on {url} ({about})")
-    else:
-        lines.append(NO_TLS)
-    if ports.plain_port:
-        lines.append(f"weir envoy plain on {base_url(settings.host, ports.plain_port)} ({about})")
-    lines.append(f"weir envoy admin on {base_url('127.0.0.1', ports.admin_port)}")
-    if ports.metrics_port:
-        metrics = base_url(settings.host, ports.metrics_port) + METRICS_PATH
-        lines.append(f"weir envoy metrics at {metrics}")
-    return "\n".join(lines)
