@@ -57,7 +57,7 @@ check: setup  ## Check format, lint, types, architecture, Envoy's configuration 
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy --strict $(PACKAGES) tests
-	$(BIN)/python -m pytest -q tests/test_architecture.py tests/weir/edge/test_config.py
+	$(BIN)/python -m pytest -q tests/test_architecture.py tests/weir/edge/test_bootstrap.py
 	$(BIN)/python -m weir.reference --check
 	$(BIN)/python -m tests.conformance.chapters --check
 

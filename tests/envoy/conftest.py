@@ -17,7 +17,7 @@ from tests.helpers.origin import LocalOrigin, make_config
 from tests.helpers.rawhttp import Response, wait_until
 from tests.hostile.gateway.arena import Arena
 from tests.hostile.gateway.conftest import arena, quick
-from weir.edge.config import LOG_FIELDS
+from weir.edge.listeners import LOG_FIELDS
 
 __all__ = ["arena", "quick"]  # the same fixtures, of another class
 

@@ -26,7 +26,7 @@ from tests.helpers.rawhttp import PREFIX, Connection, encode_request, wait_until
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin, dropped
 from tests.hostile.gateway.arena import check_refusal
 from weir.edge.certificates import LIFETIME, ensure_dev_certificate
-from weir.edge.config import METRICS_PATH
+from weir.edge.listeners import METRICS_PATH
 
 PATH = PREFIX + "a"
 PRODUCER = {"Producer-Id": "p", "Producer-Epoch": "0", "Producer-Seq": "0"}

@@ -1,7 +1,7 @@
 """The hostile requests of the gateway's tests, sent to Envoy instead: the same tests once more.
 
-Envoy's defaults would let several of them through (see weir.edge.config). A few it reads where the
-gateway would not: what matters then is that it passes on what it has read, in words of its own.
+Envoy's defaults would let several of them through (see weir.edge.listeners). A few it reads where
+the gateway would not: what matters then is that it passes on what it has read, in words of its own.
 """
 
 import pytest

@@ -13,7 +13,7 @@ import pytest
 from tests.envoy.test_edge import PATH, Edge, running_edge
 from tests.helpers.http2 import Exchange, Http2
 from tests.helpers.scripted_origin import Answer, Gate, Recorded
-from weir.edge.config import STREAMS_OF_A_CONNECTION
+from weir.edge.listeners import STREAMS_OF_A_CONNECTION
 
 Fields = list[tuple[str, str]]
 

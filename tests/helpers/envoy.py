@@ -18,8 +18,8 @@ from tests.helpers.rawhttp import wait_until
 from tests.helpers.require import need
 from tests.helpers.server import START_SECS, STOP_SECS
 from weir.edge.certificates import ensure_dev_certificate
-from weir.edge.config import EnvoySettings
 from weir.edge.envoy import LISTENERS, envoy_command, find_envoy, read_ports, write_config
+from weir.edge.settings import EnvoySettings
 from wire.settings import SettingsError
 
 QUICK = {"health_secs": 0.1}  # what a test waits for is a gateway's coming and going

@@ -5,8 +5,10 @@ import os
 from pathlib import Path
 
 from gateway.config import GatewayConfig, load_config
-from weir.edge.config import METRICS_PATH, EnvoySettings, render
+from weir.edge.bootstrap import render
 from weir.edge.envoy import EnvoyPorts, serve_envoy, write_config
+from weir.edge.listeners import METRICS_PATH
+from weir.edge.settings import EnvoySettings
 from weir.edge.yamltext import to_yaml
 from weir.serve import base_url
 from wire.settings import SettingsError

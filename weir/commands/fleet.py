@@ -20,8 +20,8 @@ from weir.client.access import KEYS
 from weir.commands.envoy import envoy_lines, settings_of
 from weir.commands.up import Plan, Up, make_plan, welcome
 from weir.edge.certificates import ensure_dev_certificate
-from weir.edge.config import EnvoySettings
 from weir.edge.envoy import LEAVE_SECS, EnvoyPorts, find_envoy, serve_envoy
+from weir.edge.settings import EnvoySettings
 from weir.exits import run_child, warn
 from weir.serve import base_url
 from wire.children import Child

@@ -15,8 +15,8 @@ from loadtest.verify.check import Findings
 from loadtest.verify.fleet import EnvoyOrder
 from loadtest.verify.history import FILE, read_history
 from loadtest.verify.run import Crowd, judge, verify
-from weir.edge.config import EnvoySettings
 from weir.edge.envoy import envoy_command, find_envoy, write_config
+from weir.edge.settings import EnvoySettings
 from weir.exits import RequestFailed
 from wire.settings import SettingsError
 

@@ -19,7 +19,9 @@ import msgspec
 from loadtest.errors import UnavailableError
 from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_envoy as find_packed
-from weir.edge.config import EnvoySettings, render, render_secret
+from weir.edge.bootstrap import render
+from weir.edge.listeners import render_secret
+from weir.edge.settings import EnvoySettings
 from weir.edge.yamltext import to_yaml
 from weir.exits import warn
 from weir.serve import raise_file_limit, stop_asked

@@ -14,8 +14,8 @@ from tests.helpers.processes import children_of, is_gone
 from tests.helpers.server import FLEET_READY, launch_fleet, serving
 from weir.cli import main
 from weir.commands.envoy import envoy_lines
-from weir.edge.config import EnvoySettings
 from weir.edge.envoy import EnvoyPorts
+from weir.edge.settings import EnvoySettings
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str]:

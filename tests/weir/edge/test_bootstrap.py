@@ -17,9 +17,12 @@ from tests.helpers.envoy import need_envoy
 from tests.helpers.gateway import key_set
 from tests.helpers.server import ROOT
 from weir.cli import make_parser
+from weir.edge.bootstrap import render
 from weir.edge.certificates import CERTIFICATE_FILE, ensure_dev_certificate
-from weir.edge.config import GATEWAYS, STREAM_OF_PATH, EnvoySettings, render, stream_path
+from weir.edge.clusters import GATEWAYS
 from weir.edge.envoy import find_envoy, write_config
+from weir.edge.routes import STREAM_OF_PATH, stream_path
+from weir.edge.settings import EnvoySettings
 from wire.sections import HttpConfig
 from wire.settings import SettingsError
 
