@@ -95,7 +95,7 @@ def running_envoy(
         access_log=str(folder / "access.jsonl"),
     )
     settings = replace(settings, **{**QUICK, **more})
-    path, admin = write_config(settings, folder / "envoy.yaml"), folder / "admin"
+    path, admin = write_config(settings, folder / "envoy.json"), folder / "admin"
     command = [*envoy_command(path, admin_file=admin), "--concurrency", "2"]
     command += ["--file-flush-interval-msec", "10"]
     with (folder / "stderr.log").open("wb") as said:

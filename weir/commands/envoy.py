@@ -5,11 +5,10 @@ import os
 from pathlib import Path
 
 from gateway.config import GatewayConfig, load_config
-from weir.edge.bootstrap import render
+from weir.edge.bootstrap import render, to_text
 from weir.edge.envoy import EnvoyPorts, serve_envoy, write_config
 from weir.edge.listeners import METRICS_PATH
 from weir.edge.settings import EnvoySettings
-from weir.edge.yamltext import to_yaml
 from weir.serve import base_url
 from wire.settings import SettingsError
 
@@ -31,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     settings = settings_of(arguments, config)
     if arguments.render == "-":
-        print(to_yaml(render(settings)), end="")
+        print(to_text(render(settings)), end="")
     elif arguments.render is not None:
         write_config(settings, Path(arguments.render))
     else:

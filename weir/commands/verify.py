@@ -57,7 +57,7 @@ def make_envoy(order: EnvoyOrder) -> Sequence[str]:
         admin_port=order.admin_port,
         access_log=str(order.folder / "access.jsonl"),
     )
-    return envoy_command(write_config(settings, order.folder / "envoy.yaml"))
+    return envoy_command(write_config(settings, order.folder / "envoy.json"))
 
 
 def _check(folder: Path) -> Findings:

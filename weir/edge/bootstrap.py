@@ -1,5 +1,7 @@
 """The whole configuration, put together, and the limits that hold for the whole process."""
 
+import json
+
 from gateway.config import MIB
 from weir.edge.clusters import admin_cluster, gateways_cluster
 from weir.edge.listeners import metrics_listener, plain_listener, tls_listener
@@ -32,6 +34,10 @@ def render(settings: EnvoySettings) -> Json:
         "bootstrap_extensions": [extension(internal, f"{internal}.v3.InternalListener", {})],
         "static_resources": {"listeners": listeners, "clusters": clusters},
     }
+
+
+def to_text(config: Json) -> str:
+    return json.dumps(config, indent=2) + "\n"
 
 
 def _runtime() -> Json:

@@ -19,10 +19,9 @@ import msgspec
 from loadtest.errors import UnavailableError
 from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_envoy as find_packed
-from weir.edge.bootstrap import render
+from weir.edge.bootstrap import render, to_text
 from weir.edge.listeners import render_secret
 from weir.edge.settings import EnvoySettings
-from weir.edge.yamltext import to_yaml
 from weir.exits import warn
 from weir.serve import raise_file_limit, stop_asked
 from wire.children import Child, ChildFailed, describe_exit
@@ -68,10 +67,10 @@ def envoy_command(config: Path, *, admin_file: Path | None = None) -> list[str]:
 
 def write_config(settings: EnvoySettings, path: Path) -> Path:
     """With a second file beside it, by which Envoy notices a new certificate."""
-    settings = replace(settings, secret_path=str(path.with_name("tls.yaml").resolve()))
+    settings = replace(settings, secret_path=str(path.with_name("tls.json").resolve()))
     if settings.cert_path:
-        Path(settings.secret_path).write_text(to_yaml(render_secret(settings)))
-    path.write_text(to_yaml(render(settings)))
+        Path(settings.secret_path).write_text(to_text(render_secret(settings)))
+    path.write_text(to_text(render(settings)))
     return path
 
 
@@ -91,7 +90,7 @@ def serve_envoy(
 ) -> int:
     raise_file_limit()
     with tempfile.TemporaryDirectory(prefix="weir-envoy-") as folder:
-        config = write_config(settings, Path(folder) / "envoy.yaml")
+        config = write_config(settings, Path(folder) / "envoy.json")
         envoy = Envoy(envoy_command(config, admin_file=Path(folder) / "admin"), Path(folder))
         return asyncio.run(_watch(envoy, settings, on_ready, child))
 

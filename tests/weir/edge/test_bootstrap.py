@@ -1,5 +1,6 @@
 """Envoy's configuration: what it shares with the gateway's, and that the real binary takes it."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gateway.config import AuthConfig, GatewayConfig, ServingConfig
 from protocol.paths import parse_path, stream_url
@@ -26,7 +26,7 @@ from weir.edge.settings import EnvoySettings
 from wire.sections import HttpConfig
 from wire.settings import SettingsError
 
-COMMITTED = ROOT / "envoy" / "envoy.yaml"
+COMMITTED = ROOT / "envoy" / "envoy.json"
 README = ROOT / "envoy" / "README.md"
 CONFIG = GatewayConfig(auth=AuthConfig(jwks="/keys/jwks.json", issuer="i", audience="a"))
 SETTINGS = EnvoySettings(("127.0.0.1:8080",), CONFIG, "/tls/cert.pem", "/tls/key.pem")
@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_committed_file_is_what_its_command_prints(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = re.search(r"    (DS_AUTH.*) > envoy/envoy.yaml", README.read_text(), re.DOTALL)
+    shown = re.search(r"    (DS_AUTH.*) > envoy/envoy.json", README.read_text(), re.DOTALL)
     assert shown
     words = shown[1].replace("\\\n", " ").split()
     for setting in words[:3]:
@@ -79,8 +79,8 @@ def test_envoy_takes_the_committed_file(tmp_path: Path) -> None:
     shutil.copy(key_set(), tmp_path / "dev-jwks.json")
     text = COMMITTED.read_text()
     assert f"/etc/weir/{CERTIFICATE_FILE}" in text and "/etc/weir/dev-jwks.json" in text
-    (tmp_path / "envoy.yaml").write_text(text.replace("/etc/weir", str(tmp_path)))
-    validate(tmp_path / "envoy.yaml")
+    (tmp_path / "envoy.json").write_text(text.replace("/etc/weir", str(tmp_path)))
+    validate(tmp_path / "envoy.json")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_envoy_takes_other_settings_as_well(tmp_path: Path, sections: dict[str, 
     config = GatewayConfig(**{"auth": AuthConfig(jwks=str(key_set())), **sections})
     gateways = ("https://gateway.test", "https://gateway.test:8443")
     settings = EnvoySettings(gateways, config, certificate, certificate, plain_port=None)
-    validate(write_config(settings, tmp_path / "envoy.yaml"))
+    validate(write_config(settings, tmp_path / "envoy.json"))
 
 
 def validate(path: Path) -> None:
@@ -110,9 +110,9 @@ def validate(path: Path) -> None:
 
 
 def test_the_certificate_is_in_a_file_that_is_watched(tmp_path: Path) -> None:
-    config = yaml.safe_load(write_config(SETTINGS, tmp_path / "envoy.yaml").read_text())
+    config = json.loads(write_config(SETTINGS, tmp_path / "envoy.json").read_text())
     (path,) = find(find(config, "sds_config"), "path")
-    (secret,) = yaml.safe_load(Path(path).read_text())["resources"]
+    (secret,) = json.loads(Path(path).read_text())["resources"]
     certificate = secret["tls_certificate"]
     assert certificate["certificate_chain"] == {"filename": "/tls/cert.pem"}
     assert certificate["watched_directory"] == {"path": "/tls"}
