@@ -1,1 +1,11 @@
-"""The `weir` command."""
+"""The `weir` command.
+
+cli         the parser: the flags of every command
+commands    what each command does, one module per command
+edge        Envoy in front of the gateways: its configuration and its process
+client      reading streams from the command line, and showing what was read
+multipart   reads the parts of a bootstrap as they arrive
+serve       what every serving process needs: its stop signal, file limit and address
+exits       errors that are told in one line, and exit codes
+reference   writes docs/reference.md (`make docs`)
+"""

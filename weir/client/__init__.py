@@ -1,1 +1,8 @@
-"""Reading and writing streams from the command line."""
+"""Reading streams from the command line.
+
+stream    reads one stream from its start, then follows it
+replay    from messages to state: which messages count
+access    the token and the access key that are sent
+view      a state and its changes as lines of text or JSON
+escapes   text that is safe to print on a terminal
+"""
