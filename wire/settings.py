@@ -1,8 +1,8 @@
 """Layered settings: dataclass defaults < TOML files < DS_SECTION__KEY variables < flags.
 
 A configuration is a frozen dataclass whose fields are sections, each a frozen dataclass of plain
-values. Every mistake is a SettingsError: one line that names the source and the key. Which keys
-there are, and their ranges, is the business of the services, not of this module.
+values. Every mistake is a SettingsError: one line that names the source and the key. Keys and their
+ranges are defined by the services.
 """
 
 import difflib
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from pathlib import Path
-from types import NoneType, UnionType
 from typing import Any, TypeVar
+
+import msgspec
 
 from wire.rustlog import with_level
 
@@ -30,7 +31,7 @@ Key = tuple[str, str]
 
 
 class SettingsError(Exception):
-    """A mistake in the configuration, told in one line."""
+    """A mistake in the configuration, in one line."""
 
     def __init__(self, source: str, problem: str) -> None:
         super().__init__(" ".join(f"{source}: {problem}".splitlines()))
@@ -81,10 +82,8 @@ def load(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[Key, object] | None = None,
 ) -> Config:
-    """Build the configuration from its layers; sections named in `ignored` are not looked at.
-
-    An override that is None counts as not given.
-    """
+    """Build the configuration from its layers. Sections in `ignored` are skipped, and so are
+    overrides that are None."""
     sections: dict[str, type] = typing.get_type_hints(config_type)
     types = {name: typing.get_type_hints(section) for name, section in sections.items()}
     values: dict[str, dict[str, object]] = {name: {} for name in sections}
@@ -114,7 +113,7 @@ def load_layers(
     config_file: str | None = None,
     configs_dir: Path | None = None,
 ) -> Config:
-    """Read all layers; raises SettingsError with one line for the person who started us."""
+    """Read all layers and build the configuration."""
     return load(
         config_type,
         ignored=ignored,
@@ -161,6 +160,9 @@ def check_secret(section: object, key: str) -> None:
     check(bool(ok), key, "is 16 to 256 visible ASCII characters")
 
 
+_LIST = tuple[str, ...]
+
+
 class _Layer(Enum):
     FILE = 1
     ENVIRON = 2
@@ -175,17 +177,17 @@ class _Setting:
     key: str
     value: object
 
-    @property
-    def is_text(self) -> bool:
-        """Variables and flags are text to be parsed; TOML values have types of their own."""
-        return isinstance(self.value, str) and self.layer is not _Layer.FILE
+    def is_text(self, kind: Any) -> bool:
+        """Variables and flags are text to be parsed; TOML values have types of their own. A list
+        may be text with commas everywhere."""
+        return isinstance(self.value, str) and (self.layer is not _Layer.FILE or kind == _LIST)
 
     @property
     def name(self) -> str:
         return f"{self.section}.{self.key}"
 
     def error(self, problem: str) -> SettingsError:
-        """A mistake in this very setting; the name of a variable is source and key at once."""
+        """A mistake in this setting. The name of a variable is both source and key."""
         if self.layer is _Layer.ENVIRON:
             return SettingsError(self.source, problem)
         return SettingsError(self.source, f"{self.name}: {problem}")
@@ -233,72 +235,42 @@ def _checked_value(setting: _Setting, types: _Types) -> object:
     known = types[setting.section]
     if setting.key not in known:
         raise setting.error(f"unknown key{_hint(setting.key, known)}")
+    kind = known[setting.key]
     try:
-        return _convert(known[setting.key], setting.value, setting.is_text)
+        return _convert(kind, setting.value, setting.is_text(kind))
     except ValueError as error:
         raise setting.error(str(error)) from error
 
 
 def _convert(kind: Any, value: object, is_text: bool) -> object:
-    if typing.get_origin(kind) in (UnionType, typing.Union):
-        if is_text and value in ("", "none"):
-            return None
-        (inner,) = (kind for kind in typing.get_args(kind) if kind is not NoneType)
-        return _convert(inner, value, is_text)
-    if typing.get_origin(kind) is tuple:
-        return _convert_list(value)
-    parse, name = _SCALARS[kind]
+    parse, name = _KINDS[kind]
     try:
-        if is_text:
-            return parse(str(value))
-        if kind is float and type(value) is int:
-            return float(value)
-        if type(value) is kind and not _is_endless(value):
-            return value
-    except (ValueError, OverflowError):
-        pass
-    raise ValueError(f"{_show(value)} is not {name}")
-
-
-def _convert_list(value: object) -> tuple[str, ...]:
-    """A TOML list, or text with commas."""
-    items = value.split(",") if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
-        raise ValueError(f"{_show(value)} is not a list of strings")
-    return tuple(item.strip() for item in items if item.strip())
-
-
-def _is_endless(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _parse_int(text: str) -> int:
-    if not re.fullmatch(r"[+-]?[0-9][0-9_]*", text.strip()):
-        raise ValueError
-    return int(text)
-
-
-def _parse_float(text: str) -> float:
-    number = float(text)
-    if _is_endless(number):
-        raise ValueError
-    return number
+        converted = msgspec.convert(parse(str(value)) if is_text else value, kind)
+        if isinstance(converted, float) and not math.isfinite(converted):
+            raise ValueError
+    except ValueError:
+        raise ValueError(f"{_show(value)} is not {name}") from None
+    if isinstance(converted, tuple):
+        return tuple(item.strip() for item in converted if item.strip())
+    return converted
 
 
 def _parse_bool(text: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "on": True}
-    words |= {"false": False, "0": False, "no": False, "off": False}
     word = text.strip().lower()
-    if word not in words:
+    if word not in _YES + _NO:
         raise ValueError
-    return words[word]
+    return word in _YES
 
 
-_SCALARS: dict[type, tuple[Callable[[str], object], str]] = {
-    int: (_parse_int, "an integer"),
-    float: (_parse_float, "a number"),
+# How text becomes a value, and how the kind of value is called in messages. msgspec itself would
+# read only the spellings of JSON: neither `.5` nor `8_080` nor `off`.
+_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_KINDS: dict[Any, tuple[Callable[[str], object], str]] = {
+    int: (lambda text: int(text.encode("ascii")), "an integer"),
+    float: (float, "a number"),
     bool: (_parse_bool, "true or false"),
     str: (str, "a string"),
+    _LIST: (lambda text: text.split(","), "a list of strings"),
 }
 
 
@@ -310,7 +282,7 @@ def _build_section(name: str, section: type, values: Mapping[str, object]) -> ob
 
 
 def _blame(message: str, given: Mapping[Key, tuple[int, _Setting]]) -> SettingsError:
-    """Name the last source that set a key of the message: it is the one that broke the rule."""
+    """Blame the last source that set a key named in the message: it broke the rule."""
     named = re.findall(r"\b([a-z_]+)\.([a-z_]+)\b", message)
     suspects = [given[key] for key in named if key in given]
     if not suspects:

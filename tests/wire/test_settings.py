@@ -26,7 +26,6 @@ class Server:
     wait_secs: float = 1.5
     quiet: bool = False
     origins: tuple[str, ...] = ("*",)
-    workers: int | None = None
 
     def __post_init__(self) -> None:
         check_range(self, 0, 65535, "port")
@@ -100,13 +99,11 @@ def test_override_of_none_counts_as_not_given() -> None:
         ("port", "8_080", 8080),
         ("wait_secs", "0.5", 0.5),
         ("wait_secs", "2", 2.0),
+        ("wait_secs", ".5", 0.5),
         ("quiet", "TRUE", True),
         ("quiet", "off", False),
         ("origins", "https://a, https://b,", ("https://a", "https://b")),
         ("origins", "", ()),
-        ("workers", "3", 3),
-        ("workers", "none", None),
-        ("workers", "", None),
     ],
 )
 def test_variables_and_flags_are_parsed(key: str, text: str, value: object) -> None:
@@ -124,7 +121,6 @@ def test_variables_and_flags_are_parsed(key: str, text: str, value: object) -> N
         ("quiet", True, True),
         ("origins", ["a", "b"], ("a", "b")),
         ("origins", "a,b", ("a", "b")),
-        ("workers", 3, 3),
     ],
 )
 def test_toml_values_keep_their_types(key: str, given: object, value: object) -> None:
@@ -147,7 +143,6 @@ def test_toml_values_keep_their_types(key: str, given: object, value: object) ->
         ("WAIT_SECS", "1e999", "'1e999' is not a number"),
         ("WAIT_SECS", "0", "0.0 is not above 0"),
         ("QUIET", "maybe", "'maybe' is not true or false"),
-        ("WORKERS", "many", "'many' is not an integer"),
         ("HOST", "", "must not be empty"),
         ("PROT", "1", "unknown key (did you mean port?)"),
         ("ZZZ\nX", "1", "unknown key"),
