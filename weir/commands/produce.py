@@ -79,8 +79,8 @@ Tokens = Callable[[float], str | None]
 
 def run(arguments: argparse.Namespace) -> int:
     producer = Producer(parse_url(arguments.url), arguments.id, make_tokens(arguments))
-    every_s = parse_duration(arguments.every)
-    asyncio.run(_run(producer, every_s, arguments.count))
+    every_secs = parse_duration("--every", arguments.every)
+    asyncio.run(_run(producer, every_secs, arguments.count))
     return 0
 
 
@@ -102,9 +102,9 @@ def make_tokens(arguments: argparse.Namespace) -> Tokens:
     return sign
 
 
-async def _run(producer: "Producer", every_s: float, count: int | None) -> None:
+async def _run(producer: "Producer", every_secs: float, count: int | None) -> None:
     stop = asyncio.create_task(stop_asked(None).wait(), name="stop asked")
-    beats = asyncio.create_task(producer.beat(every_s, count), name="beats")
+    beats = asyncio.create_task(producer.beat(every_secs, count), name="beats")
     await asyncio.wait((stop, beats), return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
     if beats.done():
@@ -119,7 +119,7 @@ class Producer:
         self._tokens = tokens
         self._place = Place(_now_ms())
 
-    async def beat(self, every_s: float, count: int | None) -> None:
+    async def beat(self, every_secs: float, count: int | None) -> None:
         """Beats that an outage swallowed are not made up for: the next one comes in time."""
         async with aiohttp.ClientSession(timeout=TIMEOUT, headers=access_headers()) as session:
             self._session = session
@@ -132,7 +132,7 @@ class Producer:
                 await self._deliver({"producer": self._name, "beat": sent, "time": now})
                 if sent == 1:
                     print(f"weir produce: the first message is in {self._url}", flush=True)
-                due = max(due + every_s, time.monotonic())
+                due = max(due + every_secs, time.monotonic())
 
     async def _deliver(self, message: dict[str, object]) -> None:
         body = json.dumps(message).encode()

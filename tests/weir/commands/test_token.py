@@ -92,10 +92,12 @@ def test_a_mistake_is_one_line_and_exit_2(folder: Path, arguments: list[str], na
     [("900", 900), ("30s", 30), ("15m", 900), ("2h", 7200), ("7d", 604_800), ("1", 1)],
 )
 def test_durations(text: str, seconds: int) -> None:
-    assert parse_duration(text) == seconds
+    assert parse_duration("--ttl", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0", "0h", "-1", "1.5h", "1w", "h", "1 h", "9" * 10, "٣"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^--ttl: "):
-        parse_duration(text)
+        parse_duration("--ttl", text)
+    with pytest.raises(SettingsError, match=r"^--every: "):
+        parse_duration("--every", text)
