@@ -4,14 +4,14 @@
 server.
 """
 
-import argparse
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from weir.exits import EXPECTED, exit_code, warn
 
-Flags = Callable[[argparse.ArgumentParser], None]
+Flags = Callable[[ArgumentParser], None]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -24,10 +24,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="weir", description="Edge gateway and origin for Durable Streams."
-    )
+def make_parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="weir", description="Edge gateway and origin for Durable Streams.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, about: str, add_flags: Flags) -> None:
@@ -56,15 +54,15 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _runner(name: str) -> Callable[[argparse.Namespace], int]:
-    def run(arguments: argparse.Namespace) -> int:
+def _runner(name: str) -> Callable[[Namespace], int]:
+    def run(arguments: Namespace) -> int:
         code: int = import_module(f"weir.commands.{name}").run(arguments)
         return code
 
     return run
 
 
-def _add_up(up: argparse.ArgumentParser) -> None:
+def _add_up(up: ArgumentParser) -> None:
     up.add_argument("--host", help="address the gateway listens on; does not affect the origin")
     up.add_argument(
         "--gateway-port", "--port", metavar="PORT", help="gateway port; 0 picks a free one"
@@ -74,19 +72,19 @@ def _add_up(up: argparse.ArgumentParser) -> None:
     _add_files(up)
 
 
-def _add_origin(origin: argparse.ArgumentParser) -> None:
+def _add_origin(origin: ArgumentParser) -> None:
     _add_address(origin)
     _add_storage(origin)
     _add_files(origin)
 
 
-def _add_gateway(gateway: argparse.ArgumentParser) -> None:
+def _add_gateway(gateway: ArgumentParser) -> None:
     _add_address(gateway)
     gateway.add_argument("--origin", metavar="URL", help="base URL of the origin")
     _add_files(gateway)
 
 
-def _add_envoy(envoy: argparse.ArgumentParser) -> None:
+def _add_envoy(envoy: ArgumentParser) -> None:
     add = envoy.add_argument
     add("--gateway", action="append", default=[], metavar="URL", help="a gateway; repeatable")
     add("--fleet", type=int, metavar="N", help="also start an origin and N gateways")
@@ -95,31 +93,20 @@ def _add_envoy(envoy: argparse.ArgumentParser) -> None:
     add("--key", metavar="FILE", help="private key of the certificate (PEM)")
     add("--host", help="address to listen on (default 127.0.0.1)")
     add("--port", type=int, metavar="PORT", help="TLS port (default 8443); 0 picks a free one")
-    plain = envoy.add_mutually_exclusive_group()
-    plain.add_argument(
-        "--plain-port", type=int, metavar="PORT", help="port without TLS (default 10000)"
-    )
-    plain.add_argument("--no-plain", action="store_true", help="no port without TLS")
+    plain = envoy.add_mutually_exclusive_group().add_argument
+    plain("--plain-port", type=int, metavar="PORT", help="port without TLS (default 10000)")
+    plain("--no-plain", action="store_true", help="no port without TLS")
     add("--admin-port", type=int, metavar="PORT", help="Envoy's admin port (default 9901)")
     add("--metrics-port", type=int, metavar="PORT", help="port that serves only /metrics")
     add("--access-log", metavar="FILE", help="access log file (default: standard output)")
-    add(
-        "--trusted-hops",
-        type=int,
-        metavar="N",
-        help="number of trusted proxies in front, such as a CDN (default 0)",
-    )
-    add(
-        "--render",
-        metavar="FILE",
-        help="write the configuration and exit; - writes to standard output",
-    )
+    add("--trusted-hops", type=int, metavar="N", help="trusted proxies in front (default 0)")
+    add("--render", metavar="FILE", help="only write the configuration; - is standard output")
     _add_origin_port(envoy)
     _add_storage(envoy)
     _add_files(envoy)
 
 
-def _add_token(token: argparse.ArgumentParser) -> None:
+def _add_token(token: ArgumentParser) -> None:
     add = token.add_argument
     add("--sub", default="dev", help="subject (default dev)")
     add("--scope", help="space-separated action:pattern pairs (default: all actions on *)")
@@ -128,22 +115,17 @@ def _add_token(token: argparse.ArgumentParser) -> None:
     add("--aud", help="audience (default: that of `weir up`)")
     add("--iss", help="issuer (default: that of `weir up`)")
     add("--key", metavar="FILE", help="private key (PEM; default ./data/keys/dev-key.pem)")
-    add(
-        "--scope-claim",
-        metavar="CLAIM",
-        default="scope",
-        help="claim that holds the scope, as in auth.scope_claim (default scope)",
-    )
+    add("--scope-claim", default="scope", help="name of the scope claim (default scope)")
 
 
-def _add_keys(keys: argparse.ArgumentParser) -> None:
+def _add_keys(keys: ArgumentParser) -> None:
     add = keys.add_argument
     add("folder", metavar="DIR", help="folder that gateways and Envoy can read")
     add("--private", metavar="DIR", help="folder of the private development key (default: DIR)")
     add("--jwks", help="key set in use; unless it is the one in DIR, no development key is made")
 
 
-def _add_produce(produce: argparse.ArgumentParser) -> None:
+def _add_produce(produce: ArgumentParser) -> None:
     add = produce.add_argument
     add("url", metavar="URL", help="a JSON stream; created if it does not exist")
     add("--every", metavar="TIME", default="1s", help="interval (default 1s)")
@@ -153,11 +135,11 @@ def _add_produce(produce: argparse.ArgumentParser) -> None:
     add("--key", metavar="FILE", help="development key that signs the tokens")
 
 
-def _add_health(health: argparse.ArgumentParser) -> None:
+def _add_health(health: ArgumentParser) -> None:
     health.add_argument("url", metavar="URL", help="for example http://127.0.0.1:9090/readyz")
 
 
-def _add_state(state: argparse.ArgumentParser) -> None:
+def _add_state(state: ArgumentParser) -> None:
     add = state.add_argument
     _add_stream(state)
     add("--json", action="store_true", help="print JSON instead of columns")
@@ -166,31 +148,25 @@ def _add_state(state: argparse.ArgumentParser) -> None:
     add("--type", metavar="TYPE", help="show only entities of this type")
 
 
-def _add_compact(compact: argparse.ArgumentParser) -> None:
+def _add_compact(compact: ArgumentParser) -> None:
     _add_stream(compact)
-    compact.add_argument(
-        "--skip-malformed", action="store_true", help="drop messages that are not State messages"
-    )
+    add = compact.add_argument
+    add("--skip-malformed", action="store_true", help="drop messages that are not State messages")
 
 
-def _add_report(report: argparse.ArgumentParser) -> None:
+def _add_report(report: ArgumentParser) -> None:
     add = report.add_argument
     add("--logs", required=True, metavar="DIR", help="folder of the access logs")
     add("--out", required=True, metavar="DIR", help="folder for the tables and the report")
     add("--origin", metavar="URL", help="include the state of streams from this server")
     _add_bearer(report)
-    add(
-        "--stream",
-        action="append",
-        default=[],
-        help="a stream to include, besides those in the logs; repeatable",
-    )
-    add("--bucket", action="append", default=[], help="include all streams of a bucket; repeatable")
+    add("--stream", action="append", default=[], help="also include this stream; repeatable")
+    add("--bucket", action="append", default=[], help="also include this bucket; repeatable")
     add("--master", default="local[*]", help="Spark master (default local[*])")
     add("--watch", action="store_true", help="keep processing new log lines until interrupted")
 
 
-def _add_load(load: argparse.ArgumentParser) -> None:
+def _add_load(load: ArgumentParser) -> None:
     add = load.add_argument
     add(
         "scenario",
@@ -200,10 +176,7 @@ def _add_load(load: argparse.ArgumentParser) -> None:
     )
     add("results", nargs="*", help="for report: result files to include")
     add("--target", metavar="URL", help="server under test (default http://127.0.0.1:8080)")
-    add(
-        "--token",
-        help="bearer token (default: WEIR_TOKEN, or one signed with the key of `weir up`)",
-    )
+    add("--token", help="bearer token (default: WEIR_TOKEN, or one signed by the key of `weir up`)")
     add("--tokens", metavar="FILE", help="file of tokens, one per line")
     add("--peer", default="weir", help="name of the server in charts (default weir)")
     add("--insecure", action="store_true", help="accept any TLS certificate")
@@ -216,32 +189,27 @@ def _add_load(load: argparse.ArgumentParser) -> None:
     add("--images", metavar="DIR", help="for report: also draw a PNG per scenario")
 
 
-def _add_verify(verify: argparse.ArgumentParser) -> None:
+def _add_verify(verify: ArgumentParser) -> None:
     add = verify.add_argument
     add("--seconds", type=float, default=300.0, help="how long to inject faults (default 300)")
     add("--seed", type=int, default=1, help="seed; the same seed repeats a run (default 1)")
     add("--readers", type=int, default=2, help="readers per stream and mode (default 2)")
-    add(
-        "--without",
-        action="append",
-        default=[],
-        choices=("redis", "envoy", "faults"),
-        help="leave out a part of the fleet; repeatable",
-    )
+    parts = ("redis", "envoy", "faults")
+    add("--without", action="append", default=[], choices=parts, help="leave it out; repeatable")
     add("--out", metavar="DIR", help="folder for history, logs and data (default: a new one)")
     add("--check", metavar="DIR", help="only check the history of an earlier run again")
 
 
-def _add_fsck(fsck: argparse.ArgumentParser) -> None:
+def _add_fsck(fsck: ArgumentParser) -> None:
     _add_data_dir(fsck, "data directory to check")
 
 
-def _add_dump(dump: argparse.ArgumentParser) -> None:
+def _add_dump(dump: ArgumentParser) -> None:
     _add_data_dir(dump, "data directory to show")
     dump.add_argument("stream", metavar="STREAM", nargs="?", help="show the appends of this stream")
 
 
-def _add_backup(backup: argparse.ArgumentParser) -> None:
+def _add_backup(backup: ArgumentParser) -> None:
     add = backup.add_argument
     _add_data_dir(backup, "data directory of an origin, running or stopped")
     add("backup", metavar="BACKUP", help="new or empty folder")
@@ -249,46 +217,43 @@ def _add_backup(backup: argparse.ArgumentParser) -> None:
     add("--keep-damaged", action="store_true", help="keep the backup even if the data is damaged")
 
 
-def _add_restore(restore: argparse.ArgumentParser) -> None:
-    restore.add_argument("backup", metavar="BACKUP", help="folder written by `weir backup`")
+def _add_restore(restore: ArgumentParser) -> None:
+    add = restore.add_argument
+    add("backup", metavar="BACKUP", help="folder written by `weir backup`")
     _add_data_dir(restore, "new or empty folder")
-    restore.add_argument(
-        "--keep-damaged",
-        action="store_true",
-        help="restore even if files of individual streams are damaged",
-    )
+    add("--keep-damaged", action="store_true", help="restore even if some streams are damaged")
 
 
 # -- flags that several commands have ------------------------------------------------------------
 
 
-def _add_address(parser: argparse.ArgumentParser) -> None:
+def _add_address(parser: ArgumentParser) -> None:
     parser.add_argument("--host", help="address to listen on")
     parser.add_argument("--port", help="port to listen on; 0 picks a free one")
 
 
-def _add_origin_port(parser: argparse.ArgumentParser) -> None:
+def _add_origin_port(parser: ArgumentParser) -> None:
     parser.add_argument("--origin-port", metavar="PORT", help="origin port; 0 picks a free one")
 
 
-def _add_storage(parser: argparse.ArgumentParser) -> None:
+def _add_storage(parser: ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="data directory")
     parser.add_argument("--storage", metavar="MODE", help="memory, file-fast, file-durable or acid")
 
 
-def _add_files(parser: argparse.ArgumentParser) -> None:
+def _add_files(parser: ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="TOML file read after the profile")
     parser.add_argument("--profile", metavar="NAME", help="name of a profile in configs/")
 
 
-def _add_stream(parser: argparse.ArgumentParser) -> None:
+def _add_stream(parser: ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="a stream of State messages")
     _add_bearer(parser)
 
 
-def _add_bearer(parser: argparse.ArgumentParser) -> None:
+def _add_bearer(parser: ArgumentParser) -> None:
     parser.add_argument("--token", help="bearer token (default: WEIR_TOKEN)")
 
 
-def _add_data_dir(parser: argparse.ArgumentParser, about: str) -> None:
+def _add_data_dir(parser: ArgumentParser, about: str) -> None:
     parser.add_argument("data_dir", metavar="DATA_DIR", help=about)

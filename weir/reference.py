@@ -1,8 +1,8 @@
 """`make docs`: the reference of commands, settings, headers, metrics, log fields and error codes.
 
-Everything is taken from where the programs take it: the parser, configs/default.toml, the calls
-that register metrics, the class of a log line, the calls that make problems. What a header is for
-stands here, and a test holds that none is missing.
+Everything comes from the code itself: the parser, configs/default.toml, calls that register
+metrics, the class of a log line, calls that make problems. Only the descriptions of headers are
+written here; a test checks that none is missing.
 """
 
 import argparse
@@ -18,97 +18,97 @@ ROOT = Path(__file__).resolve().parent.parent
 HEADING = """\
 # Reference
 
-Written by `make docs` from the code; `make check` holds it equal. Do not edit.
+Generated from the code by `make docs`; `make check` fails if it is out of date. Do not edit.
 """
 REQUEST, ANSWER, BOTH, UPSTREAM = "request", "answer", "both", "to the origin"
 HEADERS = {
-    "Accept-Encoding": (REQUEST, "the gateway compresses what it stores with gzip or zstd"),
+    "Accept-Encoding": (REQUEST, "the gateway compresses stored answers with gzip or zstd"),
     "Access-Control-Allow-Headers": (ANSWER, "to a preflight"),
     "Access-Control-Allow-Methods": (ANSWER, "to a preflight"),
     "Access-Control-Allow-Origin": (ANSWER, "from `http.cors_origins`"),
-    "Access-Control-Expose-Headers": (ANSWER, "what a page may read: all that is ours"),
-    "Access-Control-Max-Age": (ANSWER, "to a preflight: a day"),
-    "Age": (ANSWER, "seconds since the gateway had it from the origin"),
-    "Allow": (ANSWER, "with 405 and to OPTIONS: the methods there are"),
+    "Access-Control-Expose-Headers": (ANSWER, "the headers that a page may read"),
+    "Access-Control-Max-Age": (ANSWER, "to a preflight: one day"),
+    "Age": (ANSWER, "seconds since the gateway got the answer from the origin"),
+    "Allow": (ANSWER, "the supported methods, with 405 and to OPTIONS"),
     "Authorization": (REQUEST, "`Bearer` and a token; see [Tokens](auth.md)"),
-    "CDN-Cache-Control": (ANSWER, "for a CDN in front, on public streams, where configured"),
-    "Cache-Control": (ANSWER, "how long anyone may keep it: immutable below the tail, else not"),
-    "Cache-Status": (ANSWER, "how the gateway came by it; see [Caching](caching.md)"),
-    "Cache-Tag": (ANSWER, "names the stream to a CDN, where `cdn.tag_header` says so"),
-    "Connection": (BOTH, "`close` when this was the last answer; names in it go no further"),
-    "Content-Disposition": (ANSWER, "of a foreign origin, passed on"),
-    "Content-Encoding": (BOTH, "of a stored answer; a request's body must not be encoded"),
-    "Content-Length": (BOTH, "of the body"),
-    "Content-Security-Policy": (ANSWER, "`sandbox` for what a browser would run; the console's"),
-    "Content-Type": (BOTH, "of the stream, set by PUT; an append must bring the same"),
-    "Cookie": (REQUEST, "a token, where `auth.cookie` names one"),
+    "CDN-Cache-Control": (ANSWER, "for a CDN in front, on public streams, if configured"),
+    "Cache-Control": (ANSWER, "how long it may be cached: immutable below the tail, else not"),
+    "Cache-Status": (ANSWER, "where the answer came from; see [Caching](caching.md)"),
+    "Cache-Tag": (ANSWER, "the stream's tag for a CDN, if `cdn.tag_header` names this header"),
+    "Connection": (BOTH, "`close` on the last answer; headers it names are not forwarded"),
+    "Content-Disposition": (ANSWER, "forwarded from other origins"),
+    "Content-Encoding": (BOTH, "of a stored answer; request bodies must not be encoded"),
+    "Content-Length": (BOTH, "length of the body"),
+    "Content-Security-Policy": (ANSWER, "`sandbox` on content a browser could run; console policy"),
+    "Content-Type": (BOTH, "type of the stream, set by PUT; appends must match it"),
+    "Cookie": (REQUEST, "a token, if `auth.cookie` names the cookie"),
     "Cross-Origin-Opener-Policy": (ANSWER, "of the console"),
     "Cross-Origin-Resource-Policy": (
         ANSWER,
-        "`cross-origin`; `same-origin` of an origin to which no page may come",
+        "`cross-origin`; `same-origin` from an origin that allows no pages",
     ),
     "ETag": (
         ANSWER,
         "of a stream (HEAD, writes) `incarnation:tail`; of a read `incarnation:start:end` at the "
         "origin, a digest of the answer at the gateway, with `-gzip` or `-zstd` if so encoded. "
-        "Another one when closed, and never the same after re-creation",
+        "It changes when the stream is closed, and never repeats after re-creation",
     ),
     "Expect": (REQUEST, "`100-continue` is answered once the head is accepted"),
-    "Forwarded": (REQUEST, "came through a proxy: the console signs no token"),
+    "Forwarded": (REQUEST, "shows that a proxy is in front: the console signs no token"),
     "Host": (
         REQUEST,
-        "the base of `Location`, unless `http.public_url` is set; at an origin on loopback one of "
-        "its names, or of `server.allowed_hosts`",
+        "base of `Location`, unless `http.public_url` is set; an origin on loopback accepts only "
+        "its own names and `server.allowed_hosts`",
     ),
-    "If-Match": (REQUEST, "with a write: only if the stream still has this tag, else 412"),
-    "If-None-Match": (REQUEST, "with a read: 304 if it is the same; with PUT, `*`: only if new"),
-    "Last-Event-ID": (REQUEST, "where an `EventSource` stood; goes before `offset`"),
-    "Location": (ANSWER, "of what was created"),
+    "If-Match": (REQUEST, "with a write: 412 unless the stream still has this tag"),
+    "If-None-Match": (REQUEST, "with a read: 304 if unchanged; with PUT, `*`: only if new"),
+    "Last-Event-ID": (REQUEST, "the last offset of an `EventSource`; overrides `offset`"),
+    "Location": (ANSWER, "URL of what was created"),
     "Origin": (REQUEST, "of a browser; the origin refuses those not in `http.cors_origins`"),
-    "Producer-Epoch": (BOTH, "which life of the producer; a later one fences earlier ones off"),
-    "Producer-Expected-Seq": (ANSWER, "with 409 after a gap: the number that was due"),
-    "Producer-Id": (REQUEST, "who appends, so that a repeated append counts once"),
-    "Producer-Received-Seq": (ANSWER, "with 409 after a gap: the number that came"),
+    "Producer-Epoch": (BOTH, "run of the producer; a later epoch fences earlier ones off"),
+    "Producer-Expected-Seq": (ANSWER, "with 409 after a gap: the expected number"),
+    "Producer-Id": (REQUEST, "name of the producer, so that a repeated append counts once"),
+    "Producer-Received-Seq": (ANSWER, "with 409 after a gap: the received number"),
     "Producer-Seq": (BOTH, "number of the append, from 0 in each epoch"),
     "Referrer-Policy": (ANSWER, "of the console"),
     "Retry-After": (ANSWER, "seconds to wait, with 429 and 503"),
     "Sec-Fetch-Mode": (
         REQUEST,
-        "of a browser; the origin refuses `no-cors` as it does pages not in `http.cors_origins`",
+        "of a browser; the origin refuses `no-cors` like pages not in `http.cors_origins`",
     ),
-    "Sec-Fetch-Site": (REQUEST, "of a browser: the console signs for its own page only"),
+    "Sec-Fetch-Site": (REQUEST, "of a browser: the console signs tokens for its own page only"),
     "Server": (ANSWER, "`weir`"),
     "Stream-Closed": (BOTH, "`true` closes with PUT or POST; in an answer: nothing will follow"),
-    "Stream-Cursor": (ANSWER, "of live reads; to be sent back as `cursor`"),
+    "Stream-Cursor": (ANSWER, "of live reads; send it back as `cursor`"),
     "Stream-Earliest-Offset": (ANSWER, "where a trimmed stream now begins"),
-    "Stream-Expires-At": (BOTH, "when the stream ends, RFC 3339"),
-    "Stream-Fork-Offset": (REQUEST, "where a fork leaves its source; its tail if not given"),
+    "Stream-Expires-At": (BOTH, "when the stream expires, RFC 3339"),
+    "Stream-Fork-Offset": (REQUEST, "where a fork leaves its source (default: the tail)"),
     "Stream-Fork-Sub-Offset": (REQUEST, "how many messages after that offset the fork begins"),
     "Stream-Forked-From": (REQUEST, "with PUT: the stream to fork"),
-    "Stream-Next-Offset": (ANSWER, "where to go on; the tail after an append"),
-    "Stream-SSE-Data-Encoding": (ANSWER, "`base64` where events carry bytes and not text"),
-    "Stream-Seq": (REQUEST, "of an append: must grow, as text"),
-    "Stream-Snapshot-Offset": (ANSWER, "up to where a snapshot holds everything"),
-    "Stream-State": (BOTH, "`strict` with PUT: only State messages are taken"),
-    "Stream-TTL": (BOTH, "seconds without a read or write after which the stream ends"),
-    "Stream-Up-To-Date": (ANSWER, "`true` when the answer reached the tail"),
-    "Surrogate-Key": (ANSWER, "names the stream to a CDN, where `cdn.tag_header` says so"),
-    "Transfer-Encoding": (BOTH, "`chunked`, where the length is not known at the start"),
-    "User-Agent": (REQUEST, "into the access log"),
-    "Vary": (ANSWER, "what else the answer hangs on: token, encoding, a browser's origin"),
-    "Via": (REQUEST, "came through a proxy: the console signs no token"),
+    "Stream-Next-Offset": (ANSWER, "where to continue; the tail after an append"),
+    "Stream-SSE-Data-Encoding": (ANSWER, "`base64` if events carry bytes instead of text"),
+    "Stream-Seq": (REQUEST, "of an append: must grow, compared as text"),
+    "Stream-Snapshot-Offset": (ANSWER, "offset that the snapshot covers"),
+    "Stream-State": (BOTH, "`strict` with PUT: only State messages are accepted"),
+    "Stream-TTL": (BOTH, "seconds without a read or write until the stream expires"),
+    "Stream-Up-To-Date": (ANSWER, "`true` if the answer reached the tail"),
+    "Surrogate-Key": (ANSWER, "the stream's tag for a CDN, if `cdn.tag_header` names this header"),
+    "Transfer-Encoding": (BOTH, "`chunked` if the length is not known in advance"),
+    "User-Agent": (REQUEST, "recorded in the access log"),
+    "Vary": (ANSWER, "what the answer depends on: token, encoding, a browser's origin"),
+    "Via": (REQUEST, "shows that a proxy is in front: the console signs no token"),
     "WWW-Authenticate": (ANSWER, "with 401 and 403: what is wrong with the token"),
-    "Weir-Access-Key": (UPSTREAM, "by which the origin knows its gateways: `server.access_key`"),
+    "Weir-Access-Key": (UPSTREAM, "identifies gateways to the origin: `server.access_key`"),
     "Weir-Mint": (REQUEST, "of the console: the secret of this run of `weir up`"),
-    "X-Accel-Buffering": (ANSWER, "`no` on event streams: a proxy must not hold them back"),
+    "X-Accel-Buffering": (ANSWER, "`no` on event streams: proxies must not buffer them"),
     "X-Content-Type-Options": (ANSWER, "`nosniff`"),
     "X-Forwarded-For": (REQUEST, "the client's address, behind `gateway.trusted_hops` proxies"),
-    "X-Forwarded-Host": (REQUEST, "came through a proxy: the console signs no token"),
-    "X-Forwarded-Proto": (REQUEST, "the scheme of `Location`, behind such proxies"),
+    "X-Forwarded-Host": (REQUEST, "shows that a proxy is in front: the console signs no token"),
+    "X-Forwarded-Proto": (REQUEST, "the scheme of `Location`, behind trusted proxies"),
     "X-Frame-Options": (ANSWER, "of the console"),
-    "X-JWT-Sub": (UPSTREAM, "`sub` of the token; one that a client sends goes no further"),
-    "X-Real-IP": (REQUEST, "came through a proxy: the console signs no token"),
-    "X-Request-Id": (BOTH, "taken from the request if it is plain, else made; in the log"),
+    "X-JWT-Sub": (UPSTREAM, "`sub` of the token; dropped if a client sends it"),
+    "X-Real-IP": (REQUEST, "shows that a proxy is in front: the console signs no token"),
+    "X-Request-Id": (BOTH, "taken from the request if it is plain, else generated; logged"),
 }
 METRIC_CALLS = {
     "counter": "counter",
@@ -218,7 +218,7 @@ def log_fields() -> str:
 
 
 def codes() -> str:
-    """Of problems (RFC 9457): the last part of their `type`, and every text that goes with it."""
+    """Of problems (RFC 9457): the last part of their `type`, with all its texts."""
     found: dict[str, tuple[set[int], dict[str, None]]] = {}
     for package in ("protocol", "origin", "gateway", "wire"):
         for path in _sources(package):
@@ -236,7 +236,7 @@ def codes() -> str:
 
 
 def _problems_in(path: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """A status and a code side by side, in a call or a tuple; what follows may tell the rest."""
+    """A status next to a code, in a call or a tuple; the text may follow them."""
     tree = ast.parse(path.read_bytes())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     named = _assigned(tree.body)
@@ -251,7 +251,7 @@ def _problems_in(path: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:
-    """What is said in variables, by their names."""
+    """Texts assigned to variables, by their names."""
     found: dict[str, list[str]] = {}
     for node in nodes:
         match node:
@@ -261,7 +261,7 @@ def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:
 
 
 def _spoken(text: ast.expr, known: Mapping[str, list[str]]) -> list[str]:
-    """A sentence with its blanks as dots, or those that a variable may hold."""
+    """A text with … for its placeholders, or the texts that a variable may hold."""
     match text:
         case ast.Constant(value=str(words)) if words:
             return [words]
@@ -302,7 +302,7 @@ def main() -> int:
     if "--check" not in sys.argv:
         path.write_text(text)
     elif not path.exists() or path.read_text() != text:
-        print("docs/reference.md is not what the code says: run `make docs`", file=sys.stderr)
+        print("docs/reference.md is out of date: run `make docs`", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""What every serving process needs: when to stop, how many files it may open, its address."""
+"""What every serving process needs: its stop signal, its file limit, its address."""
 
 import asyncio
 import resource

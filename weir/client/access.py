@@ -16,7 +16,7 @@ from wire.settings import SettingsError
 
 TOKEN_VARIABLE = "WEIR_TOKEN"
 FILE_VARIABLE = "WEIR_ACCESS_KEY_FILE"
-DATA = "data"  # the data directory of `weir up`, unless somebody chose another
+DATA = "data"  # default data directory of `weir up`
 KEYS = "keys"  # the folder in it
 ORIGIN_KEY_FILE = "origin-key"
 
@@ -27,19 +27,19 @@ def token_of(arguments: argparse.Namespace) -> str | None:
 
 
 def access_headers() -> dict[str, str]:
-    """What to send to an origin besides a token; nothing unless the environment names a file."""
+    """Headers that an origin asks for; none unless the environment names a file."""
     key = named_key()
     return {ACCESS_KEY: key} if key else {}
 
 
 def named_key() -> str:
-    """Of the file that the environment names; raises SettingsError."""
+    """The key in the file that the environment names; raises SettingsError."""
     name = os.environ.get(FILE_VARIABLE)
     return _read(Path(name)) if name else ""
 
 
 def key_beside(logs: Path, url: str) -> str:
-    """That of the `weir up` whose access log this is, for an origin on this machine."""
+    """The key of the `weir up` that wrote these logs, for an origin on this machine."""
     if not is_loopback(urlsplit(url).hostname or ""):
         return ""
     beside = logs.resolve().parent

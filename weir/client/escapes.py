@@ -1,7 +1,7 @@
-"""What may be printed: text of strangers without a character that a terminal would obey.
+"""Untrusted text, made safe to print on a terminal.
 
-Whatever is not printable (controls, escape sequences, characters that turn the direction of text)
-becomes a JSON escape. In JSON such characters stand inside strings only, so it means the same.
+Characters that are not printable (controls, escape sequences, changes of text direction) become
+JSON escapes. In JSON they occur only inside strings, so the meaning stays the same.
 """
 
 import json
@@ -17,12 +17,12 @@ def shown(text: str) -> str:
 
 
 def shown_json(raw: bytes) -> str:
-    """JSON in one line: line ends and tabs can only stand between its tokens."""
+    """JSON on one line: line ends and tabs can only be between its tokens."""
     return shown(raw.decode().translate(_BLANKS))
 
 
 def shown_word(text: str) -> str:
-    """As it is where that leaves no doubt, else in quotes."""
+    """In quotes only if it would be ambiguous without."""
     if text and text.isprintable() and not set(text) & _DOUBTFUL:
         return text
     return shown_string(text)

@@ -1,4 +1,4 @@
-"""A state and its changes as lines: in columns for people, as JSON for programs."""
+"""A state and its changes as lines: columns for people, JSON for programs."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""`weir compact`: fold a stream of State messages into a snapshot at its tail.
+"""`weir compact`: replace a stream's State messages with a snapshot at its tail.
 
-The server then starts every new reader from the snapshot. What was appended since the tail was read
-stays in the stream; what was malformed would be lost, so it is refused unless that is accepted.
+New readers then start from the snapshot. Messages appended after the tail was read stay in the
+stream. Malformed messages would be lost, so they are an error unless they may be skipped.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _compact(arguments: argparse.Namespace) -> str:
-    """What was done."""
+    """Return what was done."""
     replay = Replay(_skip if arguments.skip_malformed else _refuse)
     async with open_stream(arguments.url, token_of(arguments), warn) as stream:
         async with aclosing(stream.events(follow=False)) as events:
@@ -53,5 +53,5 @@ def _report(stream: StreamClient, replay: Replay, snapshot_bytes: int) -> str:
         f"bytes after     {snapshot_bytes:,}",
     ]
     if replay.state.snapshot_open:
-        lines.append("A snapshot of the stream's own is still open; so is this one.")
+        lines.append("The stream ends inside a snapshot of its own, and so does this one.")
     return "\n".join(lines)

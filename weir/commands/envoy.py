@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return run_fleet(arguments)
     if not arguments.gateway:
-        raise SettingsError("--gateway", "name at least one, or start a local --fleet")
+        raise SettingsError("--gateway", "name at least one gateway, or use --fleet")
     config = load_config(
         {("auth", "jwks"): arguments.jwks},
         os.environ,
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def settings_of(arguments: argparse.Namespace, config: GatewayConfig) -> EnvoySettings:
     if bool(arguments.cert) != bool(arguments.key):
-        raise SettingsError("--cert", "goes with --key")
+        raise SettingsError("--cert", "must be combined with --key")
     names = ("host", "port", "plain_port", "admin_port", "metrics_port", "access_log")
     given = {name: getattr(arguments, name) for name in (*names, "trusted_hops")}
     chosen = {name: value for name, value in given.items() if value is not None}

@@ -1,6 +1,6 @@
-"""`weir envoy --fleet N`: origin, N gateways and Envoy before them, for development.
+"""`weir envoy --fleet N`: an origin, N gateways and Envoy, for development.
 
-As `weir up`, with the edge of production in front: TLS, HTTP/2, tokens checked twice, streams
+Like `weir up`, but with the edge of production in front: TLS, HTTP/2, tokens checked twice, streams
 spread over the gateways. Envoy is started last and stopped first.
 """
 
@@ -37,11 +37,11 @@ NO_REDIS = (
 
 def run_fleet(arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.fleet <= MOST_GATEWAYS:
-        raise SettingsError("--fleet", f"is a number from 1 to {MOST_GATEWAYS}")
+        raise SettingsError("--fleet", f"must be a number from 1 to {MOST_GATEWAYS}")
     if arguments.gateway or arguments.render is not None:
-        raise SettingsError("--fleet", "starts its own gateways: it goes without the other two")
+        raise SettingsError("--fleet", "cannot be combined with --gateway or --render")
     find_envoy()  # before anything is started
-    of_up = {"host": None, "gateway_port": "0"}  # the address given is that of Envoy
+    of_up = {"host": None, "gateway_port": "0"}  # the given address is Envoy's
     plan = make_plan(argparse.Namespace(**{**vars(arguments), **of_up}), os.environ)
     plan = replace(plan, gateway=in_a_fleet(plan.gateway))
     set_up_logging(plan.gateway.log)
@@ -56,7 +56,7 @@ def in_a_fleet(config: GatewayConfig) -> GatewayConfig:
     """One of several gateways on free ports behind one proxy."""
     serving = replace(config.gateway, admin_port=0, trusted_hops=1)
     cache = config.cache
-    if not cache.redis_url:  # what another gateway purged may be in here
+    if not cache.redis_url:  # this cache may hold what another gateway has purged
         cache = replace(cache, fresh_secs=0.0, stale_secs=0.0, stale_error_secs=0.0)
     return replace(config, gateway=serving, cache=cache)
 

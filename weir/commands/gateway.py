@@ -1,7 +1,6 @@
-"""`weir gateway`: from a configuration to a process, or a parent with several workers, that serve.
+"""`weir gateway`: run a gateway in this process, or in several workers under it.
 
-It serves at the top of a process and as a child of `weir up`: `child` is given there, and its
-readiness is told to whoever asked.
+As a child of `weir up` it is given `child`, through which it reports its readiness.
 """
 
 import argparse
@@ -30,8 +29,8 @@ from wire.workers import Worker, Workers, close_all, reserve_port
 
 LONGEST_RUN_DIR = 60  # characters, so that a socket's path below it stays under the kernel's 108
 OPEN_WARNING = (
-    "WARNING: auth.mode is off: no token is asked for, and whoever reaches this gateway "
-    "can read, write and delete every stream. For development only."
+    "WARNING: auth.mode is off: no tokens are checked, and anyone who can reach this gateway can "
+    "read, write and delete every stream. For development only."
 )
 
 
@@ -64,7 +63,7 @@ def serve_gateway(
     *,
     mint_key: MintKey | None = None,
 ) -> int:
-    """`mint_key` lets the console sign tokens; only `weir up` has one to give."""
+    """`mint_key` lets the console sign tokens; only `weir up` has one."""
     if config.auth.mode == "off":
         warn(OPEN_WARNING)
     raise_file_limit()
@@ -76,7 +75,7 @@ def serve_gateway(
 
 
 def _hold_ports(config: GatewayConfig, held: ExitStack) -> GatewayConfig:
-    """The configuration with real ports: a taken one is found before anything is started."""
+    """The configuration with actual ports; a port in use is noticed before anything starts."""
     serving = config.gateway
     more, port = reserve_port("gateway.port", serving.host, serving.port)
     held.callback(close_all, more)
@@ -100,7 +99,7 @@ def _serve_workers(
         drain_secs=serving.leave_secs + serving.drain_secs,
     )
     try:
-        # What is loaded by now stays the workers' common memory as long as nobody touches it.
+        # What is loaded now stays shared by the workers as long as nobody writes to it.
         gc.collect()
         gc.freeze()
         return workers.run(child)
@@ -118,7 +117,7 @@ def _serve_worker(
         return uvloop.run(said)
 
     code = run_child(child, serve)
-    if child.is_orphan:  # nobody else is left to do it
+    if child.is_orphan:  # the parent can no longer do it
         shutil.rmtree(run_dir, ignore_errors=True)
     return code
 
@@ -147,7 +146,7 @@ async def _serve_gateway(
         await stop.wait()
     finally:
         await gateway.stop()
-    # Last, so that it says "not ready" while the gateway drains.
+    # Last, so that /readyz says "not ready" while the gateway drains.
     await admin.stop()
     return 0
 

@@ -1,9 +1,9 @@
-"""`weir keys DIR`: what a fleet of gateways behind Envoy shares, made when it is not there yet.
+"""`weir keys DIR`: what a fleet of gateways behind Envoy shares; whatever is missing is created.
 
-In the folder: secrets of all gateways and their origin (a file for `--config` of both), that of the
-origin alone for other commands that ask it, a certificate for development, and the public half of a
-development key whose private half lies apart, where neither gateways nor Envoy can read it. Who has
-an issuer names its key set, and gets no development key.
+The folder holds the secrets of all gateways and their origin (a file for `--config` of both), the
+origin's access key by itself for other commands, a development certificate, and the public half of
+a development key. The private half is kept elsewhere, where neither gateways nor Envoy can read it.
+If `--jwks` names another key set, no development key is made.
 """
 
 import argparse
@@ -19,7 +19,6 @@ from weir.edge.certificates import ensure_dev_certificate
 from wire.settings import SettingsError
 
 SECRETS_FILE = "secrets.toml"
-SECRET_BYTES = 32
 ACCESS_KEY = "access_key"
 
 
@@ -36,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if made != jwks:
         replace_file(jwks, made.read_bytes(), mode=0o644)
     print(
-        f"weir: DEVELOPMENT KEY in use: who can read {private / KEY_FILE} can sign tokens for "
+        f"weir: DEVELOPMENT KEY in use: whoever can read {private / KEY_FILE} can sign tokens for "
         "everything.\nweir: in production set DS_AUTH__JWKS, DS_AUTH__ISSUER and DS_AUTH__AUDIENCE",
         flush=True,
     )
@@ -44,12 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def ensure_secrets(folder: Path) -> Path:
-    """What must be the same everywhere, and known to nobody else. A file of an older version gets
-    what it lacks."""
+    """The secrets that must be the same everywhere. Keys missing from an older file are added."""
     path = folder / SECRETS_FILE
     text = path.read_text() if path.exists() else _section("cache", "redis_key", "cursor_key")
     keys = _access_keys(path, text)
-    key = next(filter(None, keys.values()), "") or _secret()
+    key = next(filter(None, keys.values()), "") or secrets.token_urlsafe()
     lacking = [name for name, held in keys.items() if held is None]
     for name in lacking:
         text = _with_setting(text, name, f'{ACCESS_KEY} = "{key}"')
@@ -61,7 +59,7 @@ def ensure_secrets(folder: Path) -> Path:
 
 
 def _access_keys(path: Path, text: str) -> dict[str, str | None]:
-    """By section; None where it has none."""
+    """By section; None if it has none."""
     try:
         held = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -70,7 +68,7 @@ def _access_keys(path: Path, text: str) -> dict[str, str | None]:
 
 
 def _with_setting(text: str, section: str, line: str) -> str:
-    """In the section, which may be there with other settings."""
+    """Add the line to the section, which may exist with other settings."""
     header = re.search(rf"^[ \t]*\[[ \t]*{section}[ \t]*\][^\n]*(?:\n|\Z)", text, re.MULTILINE)
     if header is None:
         return f"{_ended(text)}[{section}]\n{line}\n"
@@ -82,8 +80,4 @@ def _ended(text: str) -> str:
 
 
 def _section(name: str, *keys: str) -> str:
-    return f"[{name}]\n" + "".join(f'{key} = "{_secret()}"\n' for key in keys)
-
-
-def _secret() -> str:
-    return secrets.token_urlsafe(SECRET_BYTES)
+    return f"[{name}]\n" + "".join(f'{key} = "{secrets.token_urlsafe()}"\n' for key in keys)

@@ -1,7 +1,6 @@
-"""`weir origin`: from a configuration to a process that serves.
+"""`weir origin`: run the stream server.
 
-It serves at the top of a process and as a child of `weir up`: `child` is given there, and its
-readiness is told to whoever asked.
+As a child of `weir up` it is given `child`, through which it reports its readiness.
 """
 
 import argparse
@@ -47,7 +46,7 @@ def origin_flags(
 def serve_origin(
     config: OriginConfig, on_ready: Callable[[int], None], child: Child | None = None
 ) -> int:
-    # The journal thread needs the interpreter for a few steps per batch: 5 ms would be an age.
+    # The journal thread needs the interpreter for a few steps per batch; 5 ms is too long.
     sys.setswitchinterval(SWITCH_INTERVAL_SECS)
     raise_file_limit()
     return uvloop.run(_serve_origin(config, on_ready, child))

@@ -1,7 +1,7 @@
-"""`weir report`: access logs and stream state to tables and a report, with Spark.
+"""`weir report`: tables and a report from access logs and stream state, with Spark.
 
-Spark comes with the extra `spark` and needs Java; both are looked for before anything else is done.
-What Java has to say goes to a file of the run, so that the terminal shows the run.
+Spark comes with the extra `spark` and needs Java; both are checked first. Java's output goes to a
+file, so that the terminal shows only our progress.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from weir.exits import RequestFailed
 from wire.settings import SettingsError
 
 JAVA_LOG = Path("_weir/spark.log")
-PRIVATE = 0o027  # what logs say is not for everyone, nor is what is made of them
+PRIVATE = 0o027  # logs are not for everyone, and neither are tables made from them
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    # Executors have folders of their own to start from.
+    # Executors have working directories of their own.
     logs, out = Path(arguments.logs).absolute(), Path(arguments.out).absolute()
     origin, token = arguments.origin or "", token_of(arguments) or ""
     _check_folders(logs, out)
@@ -80,7 +80,7 @@ def _run(arguments: argparse.Namespace) -> int:
         except Exception as error:
             if isinstance(error, SourceError):
                 raise RequestFailed(str(error)) from None
-            # Whoever stops us may have stopped Java first.
+            # Java may have been stopped before us.
             if not stop.is_set() and isinstance(error, PySparkException):
                 reason = (error.getMessage() or str(error)).strip().partition("\n")[0]
                 raise RequestFailed(f"Spark: {reason} (see {out / JAVA_LOG})") from None
@@ -102,11 +102,11 @@ def _check_folders(logs: Path, out: Path) -> None:
         raise SettingsError("--logs", f"{logs} cannot be read")
     read, written = logs.resolve(), out.resolve()
     if written.is_relative_to(read) or read.is_relative_to(written):
-        raise SettingsError("--out", f"{out} and the logs in {logs} must not lie in one another")
+        raise SettingsError("--out", f"{out} and {logs} must not contain one another")
 
 
 def stop_by_signal(stop: Event) -> None:
-    """The first one ends the run after the step that it is at, the second one at once."""
+    """The first signal ends the run after the current step, the second one at once."""
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
@@ -131,8 +131,7 @@ def _need_spark() -> None:
 
 @contextmanager
 def _errors_to(path: Path) -> Iterator[TextIO]:
-    """Standard error, also that of processes which are started meanwhile, goes to that file; what
-    is yielded writes to where it went before."""
+    """Send standard error, also that of child processes, to the file; yield the previous one."""
     sys.stderr.flush()
     kept = os.dup(2)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

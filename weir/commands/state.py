@@ -1,4 +1,4 @@
-"""`weir state`: the state of a stream of State messages, and with --follow every change of it."""
+"""`weir state`: the state of a stream of State messages, and with --follow its changes."""
 
 import argparse
 import asyncio
@@ -27,14 +27,14 @@ def run(arguments: argparse.Namespace) -> int:
         asyncio.run(_until_interrupted(_show(arguments)))
     except (KeyboardInterrupt, asyncio.CancelledError):  # the way to end --follow
         return 0 if arguments.follow else INTERRUPTED
-    except BrokenPipeError:  # `weir state ... | head`: what is still in the buffer has no reader
+    except BrokenPipeError:  # `weir state ... | head`: nobody reads the rest of the buffer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 async def _until_interrupted(work: Coroutine[Any, Any, None]) -> None:
-    """By the loop's own way of hearing signals, which wakes it. Otherwise one that comes just as it
-    goes to sleep is noticed only with the next event."""
+    """With a signal handler of the loop, which wakes it. Otherwise a signal that arrives just as
+    the loop goes to sleep would be noticed only at the next event."""
     task = asyncio.create_task(work, name="until interrupted")
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
     await task
@@ -52,7 +52,7 @@ async def _show(arguments: argparse.Namespace) -> None:
         async for event in events:
             messages = replay.take(event)
             if caught_up:
-                # Who follows has to forget what a new beginning replaces.
+                # A new beginning replaces everything that was shown before.
                 view.show_messages([Control(RESET)] if isinstance(event, Begun) else messages)
             elif isinstance(event, CaughtUp):
                 view.show_state(replay.state)
@@ -60,7 +60,7 @@ async def _show(arguments: argparse.Namespace) -> None:
 
 
 def load_schemas(path: str) -> Check:
-    """The check by a file that has a JSON Schema for each entity type."""
+    """The check by a file with a JSON Schema per entity type."""
     from protocol.schemas import InvalidSchema, parse_schemas  # slow to import
 
     try:
@@ -70,7 +70,7 @@ def load_schemas(path: str) -> Check:
 
 
 class View:
-    """What reaches standard output."""
+    """Prints states and changes."""
 
     def __init__(self, *, as_json: bool, only_type: str | None) -> None:
         self._as_json = as_json
@@ -78,7 +78,7 @@ class View:
 
     def show_state(self, state: Materialised) -> None:
         if state.snapshot_open:
-            warn("the stream ends inside a snapshot: this is a part of it")
+            warn("the stream ends inside a snapshot: this is only part of it")
         if self._only_type is not None:
             state = _only(state, self._only_type)
         if self._as_json:

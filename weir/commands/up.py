@@ -1,8 +1,8 @@
-"""`weir up`: origin and gateway as two processes of one parent, with a key for development.
+"""`weir up`: an origin and a gateway as two processes of one parent, with a development key.
 
-The parent starts the origin, then the gateway before it, says how to use them, and waits. It stops
-them the other way round: the gateway drains while its origin still answers. When one dies, the
-other is stopped as well: half a server helps nobody.
+The parent starts the origin, then the gateway, prints how to use them, and waits. It stops them in
+reverse order, so that the gateway drains while its origin still answers. When one dies, the other
+is stopped as well.
 """
 
 import argparse
@@ -45,9 +45,8 @@ from wire.logs import set_up_logging
 from wire.workers import KILL_MARGIN_SECS
 
 TOKEN_SECS = 12 * 3600.0
-SECRET_BYTES = 32
-MOST_READERS = 1_000_000  # of one subject: as many as there may be in all
-# With the development key everybody is likely to be one subject, and may have all there is.
+MOST_READERS = 1_000_000  # of one subject: as many as there may be in total
+# With the development key everybody is likely to be one subject, which may use everything.
 ALL_FOR_ONE: dict[str, object] = {
     "requests_per_second": 0.0,
     "max_live_readers_per_subject": MOST_READERS,
@@ -58,7 +57,7 @@ ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be started; `keys` is the folder of the development key, None without one."""
+    """What will be started; `keys` is the folder of the development key, if there is one."""
 
     origin: OriginConfig
     gateway: GatewayConfig
@@ -66,7 +65,7 @@ class Plan:
 
     @property
     def origin_key(self) -> Path:
-        """Where other tools of this user find the secret that the origin asks for."""
+        """Where this user's other tools find the origin's access key."""
         return Path(self.origin.storage.data_dir) / KEYS / ORIGIN_KEY_FILE
 
     @property
@@ -74,7 +73,7 @@ class Plan:
         return None if self.keys is None else self.keys / KEY_FILE
 
     def mint_key(self, secret: str) -> MintKey | None:
-        """For the console; none behind a proxy, where whoever comes may be anywhere."""
+        """For the console; none behind a proxy, where clients may be anywhere."""
         if self.dev_key is None or self.gateway.gateway.trusted_hops > 0:
             return None
         return MintKey(self.dev_key, secret)
@@ -107,14 +106,14 @@ def make_plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Plan
     gateway = _load_gateway(arguments, environ, {**ours, "auth": auth})
     if gateway.auth.mode == "jwt" and gateway.auth.jwks == keys:
         return Plan(origin, gateway, data / KEYS)
-    # Whose tokens are meant is known to whoever brought the keys.
+    # Other keys are configured, so issuer and audience are configured with them.
     return Plan(origin, _load_gateway(arguments, environ, {"gateway": log}), None)
 
 
 def for_gateways_only(config: OriginConfig) -> OriginConfig:
-    """The origin as it stands behind a gateway that is started with it: it listens to nobody else,
-    and to no web page. Its secret is new each time, unless somebody chose one."""
-    key = config.server.access_key or secrets.token_urlsafe(SECRET_BYTES)
+    """The origin accepts only the gateway that is started with it, and no web pages. Its access key
+    is new for each run unless one is configured."""
+    key = config.server.access_key or secrets.token_urlsafe()
     server, http = replace(config.server, access_key=key), replace(config.http, cors_origins=())
     return replace(config, server=server, http=http)
 
@@ -122,7 +121,7 @@ def for_gateways_only(config: OriginConfig) -> OriginConfig:
 def _load_gateway(
     arguments: argparse.Namespace, environ: Mapping[str, str], ours: Mapping[str, object]
 ) -> GatewayConfig:
-    """`ours` are the defaults of `weir up`: above default.toml, below all that people write."""
+    """`ours` are the defaults of `weir up`: above default.toml, below everything else."""
     folder = settings.find_configs_dir()
     files = settings.read_layers(folder, arguments.profile, arguments.config)
     files.insert(int((folder / "default.toml").exists()), settings.SettingsFile("weir up", ours))
@@ -139,7 +138,7 @@ def _load_gateway(
 
 
 def point_at_origin(plan: Plan, port: int) -> GatewayConfig:
-    """The gateway's configuration with the address and the secret that the origin really has."""
+    """The gateway's configuration with the actual address and access key of the origin."""
     server = plan.origin.server
     host = ANY_ADDRESS.get(server.host, server.host)
     url = base_url(host, port, tls=plan.origin.tls.cert_path != "")
@@ -160,13 +159,13 @@ class _Stopped(Exception):
 class Up:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._mint_key = plan.mint_key(secrets.token_urlsafe(SECRET_BYTES))
+        self._mint_key = plan.mint_key(secrets.token_urlsafe())
         self._names: dict[int, str] = {}
         self._running: list[tuple[int, float]] = []  # (process id, seconds to stop), as started
         self._clean = True
 
     def run(self) -> int:
-        """The exit code; raises ChildFailed for what a person must be told."""
+        """Return the exit code, or raise ChildFailed with what went wrong."""
         with Children() as children:
             self._children = children
             try:
@@ -185,10 +184,10 @@ class Up:
         print(welcome(self._plan, url, time.time(), mint_key=self._mint_key), flush=True)
 
     def _start_origin(self) -> GatewayConfig:
-        """What a gateway in front of it is configured as."""
+        """Return the configuration of a gateway in front of it."""
         origin = self._plan.origin
         told = self._start("origin", origin.server.drain_secs, lambda c: _origin_child(origin, c))
-        # Not before: while another process has the data, its key is there.
+        # Only now: while another process has the data directory, its key is in there.
         write_private(self._plan.origin_key, origin.server.access_key)
         print(origin_line(origin, int(told), self._plan.origin_key), flush=True)
         return point_at_origin(self._plan, int(told))
@@ -201,7 +200,7 @@ class Up:
         return ports
 
     def _start(self, name: str, drain_secs: float, work: Work) -> str:
-        """Start a child and wait until it is ready; what it said."""
+        """Start a child, wait until it is ready, and return what it said."""
         pid = self._children.start(work)
         self._names[pid] = name
         self._running.append((pid, drain_secs + KILL_MARGIN_SECS))
@@ -253,7 +252,7 @@ class Up:
 
 
 def stop_secs(config: GatewayConfig) -> float:
-    """How long a gateway may take to stop; it may have workers to wait for."""
+    """How long a gateway may take to stop, including its workers."""
     return config.gateway.leave_secs + config.gateway.drain_secs + KILL_MARGIN_SECS
 
 
@@ -274,12 +273,12 @@ def _gateway_child(config: GatewayConfig, child: Child, mint_key: MintKey | None
 def welcome(
     plan: Plan, url: str, now: float, curl: str = "curl", mint_key: MintKey | None = None
 ) -> str:
-    """How to use it. Each `curl` line works alone, pasted into another terminal."""
+    """How to use it. Each `curl` line can be pasted into another terminal by itself."""
     reachable = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     stream = f"{reachable}/v1/stream/demo"
     about, authorization = _token_words(plan, now)
     sent = f"{authorization}-H 'Content-Type: text/plain'"
-    # What follows the `#` stays in the browser: no log and no proxy sees the secret.
+    # What follows the `#` stays in the browser, so no log or proxy sees the secret.
     secret = "" if mint_key is None else f"#mint={mint_key.secret}"
     address = f"{reachable}/console/{secret}"
     console = ["", f"Open the console: {address}"] if plan.gateway.gateway.console else []
@@ -298,13 +297,13 @@ def welcome(
 
 
 def _token_words(plan: Plan, now: float) -> tuple[str, str]:
-    """What to say about the token, and the flag of `curl` that carries it."""
+    """What to say about the token, and the `curl` flag that sends it."""
     auth = plan.gateway.auth
     if auth.mode == "off":
         return "", ""
     key = plan.dev_key
     if key is None:
-        return ", with a token of your issuer in $TOKEN", '-H "Authorization: Bearer $TOKEN" '
+        return ", with a token from your issuer in $TOKEN", '-H "Authorization: Bearer $TOKEN" '
     seconds = min(TOKEN_SECS, auth.max_lifetime_secs)
     claim = auth.scope_claim
     token = sign_token(key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now, claim)
@@ -314,6 +313,6 @@ def _token_words(plan: Plan, now: float) -> tuple[str, str]:
 
 
 def _typed_name() -> str:
-    """How to call this program: by its name where that is found, else as it was called."""
+    """How to call this program: by name if it is on the PATH, else as it was called."""
     called = sys.argv[0]
     return called if Path(called).name == "weir" and shutil.which("weir") is None else "weir"

@@ -1,6 +1,6 @@
-"""`weir verify`: a fleet of real processes under faults, and whether it kept its promises.
+"""`weir verify`: check a fleet's guarantees while injecting faults.
 
-The run itself is in loadtest.verify; here is what it cannot know: how Envoy is configured.
+The run itself is in loadtest.verify; how Envoy is configured is known here.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def _first(error: BaseException) -> str:
 def _exit_code(findings: Findings) -> int:
     if findings.violations:
         return 1
-    return 3 if findings.missing else 0  # 3: a file that is no good
+    return 3 if findings.missing else 0  # 3: an unusable file
 
 
 def _tell(line: str) -> None:

@@ -1,5 +1,5 @@
-"""A certificate for development: self-signed, for this machine alone, key and certificate in one
-file. Browsers and clients must be told to trust it; nobody else ever should."""
+"""A development certificate: self-signed, for this machine only, key and certificate in one file.
+Clients must be told to trust it."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -19,14 +19,14 @@ from gateway.devkeys import replace_file
 
 CERTIFICATE_FILE = "dev-tls.pem"
 LIFETIME = timedelta(days=365)
-MARGIN = timedelta(days=7)  # before its end a new one is made
+MARGIN = timedelta(days=7)  # a new one is made this long before the end
 
 _NAMES = [x509.DNSName("localhost")]
 _ADDRESSES = [x509.IPAddress(ipaddress.ip_address(text)) for text in ("127.0.0.1", "::1")]
 
 
 def ensure_dev_certificate(folder: Path, now: datetime) -> Path:
-    """The file in the folder; made anew when there is none, or none that is still good."""
+    """The file in the folder; created if it is missing or about to expire."""
     path = folder / CERTIFICATE_FILE
     if not path.exists() or _end_of(path) - MARGIN < now:
         replace_file(path, _make(now), mode=0o600)

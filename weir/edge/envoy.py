@@ -29,7 +29,7 @@ from wire.settings import SettingsError
 
 START_SECS = 30.0
 POLL_SECS = 0.02
-LEAVE_SECS = 1  # in which Envoy tells its clients to go, before it stops listening
+LEAVE_SECS = 1  # Envoy tells its clients to leave, then stops listening
 LISTENERS = "/listeners?format=json"
 NO_ANSWER = (aiohttp.ClientError, TimeoutError)
 MISSING = (
@@ -59,14 +59,14 @@ def find_envoy() -> Path:
 
 
 def envoy_command(config: Path, *, admin_file: Path | None = None) -> list[str]:
-    """`admin_file` is told where the admin port is; several Envoys may run on one machine."""
+    """Envoy writes its admin address to `admin_file`; several may run on one machine."""
     command = [str(find_envoy()), "--config-path", str(config), "--disable-hot-restart"]
     command += ["--log-level", "warning", "--drain-time-s", str(LEAVE_SECS)]
     return command + (["--admin-address-path", str(admin_file)] if admin_file else [])
 
 
 def write_config(settings: EnvoySettings, path: Path) -> Path:
-    """With a second file beside it, by which Envoy notices a new certificate."""
+    """With a second file beside it, through which Envoy notices a new certificate."""
     settings = replace(settings, secret_path=str(path.with_name("tls.json").resolve()))
     if settings.cert_path:
         Path(settings.secret_path).write_text(to_text(render_secret(settings)))
@@ -75,7 +75,7 @@ def write_config(settings: EnvoySettings, path: Path) -> Path:
 
 
 def read_ports(listeners: bytes, admin_port: int) -> EnvoyPorts:
-    """`listeners` is what the admin port says at LISTENERS."""
+    """`listeners` is what the admin port answers at LISTENERS."""
     ports = {
         listener["name"]: listener["local_address"]["socket_address"]["port_value"]
         for listener in msgspec.json.decode(listeners)["listener_statuses"]
@@ -118,7 +118,7 @@ async def _watch(
 
 
 class Envoy:
-    """One running Envoy, asked and told over its admin port."""
+    """One running Envoy, controlled through its admin port."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self._command = command
@@ -128,7 +128,7 @@ class Envoy:
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for us: it would not drain
+            start_new_session=True,  # Ctrl-C must not reach it: it would not drain
             preexec_fn=end_with_parent,  # an orphan would keep the ports
         )
 
@@ -140,11 +140,11 @@ class Envoy:
             self._process.kill()
 
     async def wait_until_ready(self) -> EnvoyPorts:
-        """Ready means: keys are fetched, gateways were looked at, listeners are open."""
+        """Ready: keys are fetched, gateways were checked, listeners are open."""
         deadline = time.monotonic() + START_SECS
         while not await self._is_ready():
             if self._process.returncode is not None:
-                raise ChildFailed(1, "Envoy did not take its configuration; see above")
+                raise ChildFailed(1, "Envoy rejected its configuration; see above")
             if time.monotonic() > deadline:
                 raise ChildFailed(1, f"Envoy is not ready after {START_SECS:.0f} s")
             await asyncio.sleep(POLL_SECS)
@@ -160,7 +160,7 @@ class Envoy:
         return True
 
     async def drain(self, seconds: float) -> None:
-        """Clients are told to go elsewhere; who is still there when the time is up is cut off."""
+        """Clients are asked to leave; those still connected after that time are cut off."""
         try:
             await self._ask("POST", "/drain_listeners?graceful")
             deadline = time.monotonic() + LEAVE_SECS + seconds

@@ -43,7 +43,7 @@ def test_logs_and_tables_in_one_another_are_refused(
     (tmp_path / "a/logs").mkdir(parents=True)
     (tmp_path / "link").symlink_to("a")
     said = fails(capsys, "--logs", str(tmp_path / logs), "--out", str(tmp_path / out))
-    assert said.startswith("weir: --out: ") and "must not lie in one another" in said
+    assert said.startswith("weir: --out: ") and "must not contain one another" in said
     assert not (tmp_path / out / "_weir").exists()
 
 

@@ -111,7 +111,7 @@ def test_4_2_1_a_stream_that_ends_inside_a_snapshot_is_told(
 ) -> None:
     stream.append(control(**MARK))
     code, _, err = weir("state", url)
-    assert (code, err) == (0, ["weir: the stream ends inside a snapshot: this is a part of it"])
+    assert (code, err) == (0, ["weir: the stream ends inside a snapshot: this is only part of it"])
 
 
 def test_the_token_comes_from_flag_or_environment(
