@@ -5,6 +5,7 @@ commands    what each command does, one module per command
 edge        Envoy in front of the gateways: its configuration and its process
 client      reading streams from the command line, and showing what was read
 multipart   reads the parts of a bootstrap as they arrive
+parent      starts, watches and stops several serving processes
 serve       what every serving process needs: its stop signal, file limit and address
 exits       errors that are told in one line, and exit codes
 reference   writes docs/reference.md (`make docs`)

@@ -10,21 +10,19 @@ import shlex
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from gateway.config import GatewayConfig
 from gateway.devkeys import ensure_dev_key
 from weir.client.access import KEYS
 from weir.commands.envoy import envoy_lines, settings_of
-from weir.commands.up import Plan, Up, make_plan, welcome
+from weir.commands.up import Plan, make_plan, start_gateway, start_origin, welcome
 from weir.edge.certificates import ensure_dev_certificate
 from weir.edge.envoy import LEAVE_SECS, EnvoyPorts, find_envoy, serve_envoy
-from weir.edge.settings import EnvoySettings
-from weir.exits import run_child, warn
+from weir.exits import warn
+from weir.parent import Parent, supervise
 from weir.serve import base_url
-from wire.children import Child
 from wire.logs import set_up_logging
 from wire.settings import SettingsError
 
@@ -49,7 +47,7 @@ def run_fleet(arguments: argparse.Namespace) -> int:
     ensure_dev_key(folder)
     if not arguments.cert:
         arguments.cert = arguments.key = str(ensure_dev_certificate(folder, datetime.now(UTC)))
-    return Fleet(plan, arguments).run()
+    return supervise(partial(_start_all, plan, arguments))
 
 
 def in_a_fleet(config: GatewayConfig) -> GatewayConfig:
@@ -61,31 +59,19 @@ def in_a_fleet(config: GatewayConfig) -> GatewayConfig:
     return replace(config, gateway=serving, cache=cache)
 
 
-class Fleet(Up):
-    def __init__(self, plan: Plan, arguments: argparse.Namespace) -> None:
-        super().__init__(plan)
-        self._arguments = arguments
-
-    def _start_all(self) -> None:
-        if not self._plan.gateway.cache.redis_url:
-            warn(NO_REDIS)
-        config = self._start_origin()
-        for number in range(1, self._arguments.fleet + 1):
-            named = replace(config.gateway, name=f"{config.gateway.name or 'gateway'}-{number}")
-            ports = self._start_gateway(named.name, replace(config, gateway=named))
-            self._arguments.gateway.append(f"127.0.0.1:{ports.port}")
-        settings = settings_of(self._arguments, config)
-        seconds = LEAVE_SECS + config.gateway.drain_secs
-        told = self._start("Envoy", seconds, lambda child: _envoy_child(settings, child))
-        edge = msgspec.json.decode(told, type=EnvoyPorts)
-        print(envoy_lines(settings, edge), flush=True)
-        curl = f"curl --cacert {shlex.quote(settings.cert_path)}"
-        url = base_url("localhost", edge.port, tls=True)
-        print(welcome(self._plan, url, time.time(), curl), flush=True)
-
-
-def _envoy_child(settings: EnvoySettings, child: Child) -> int:
-    def tell(ports: EnvoyPorts) -> None:
-        child.ready(msgspec.json.encode(ports).decode())
-
-    return run_child(child, lambda: serve_envoy(settings, tell, child))
+def _start_all(plan: Plan, arguments: argparse.Namespace, parent: Parent) -> None:
+    if not plan.gateway.cache.redis_url:
+        warn(NO_REDIS)
+    config = start_origin(plan, parent)
+    gateways = []
+    for number in range(1, arguments.fleet + 1):
+        named = replace(config.gateway, name=f"{config.gateway.name or 'gateway'}-{number}")
+        ports = start_gateway(named.name, replace(config, gateway=named), parent)
+        gateways.append(f"127.0.0.1:{ports.port}")
+    settings = replace(settings_of(arguments, config), gateways=tuple(gateways))
+    drain_secs = LEAVE_SECS + config.gateway.drain_secs
+    edge = parent.start("Envoy", drain_secs, EnvoyPorts, partial(serve_envoy, settings))
+    print(envoy_lines(settings, edge), flush=True)
+    curl = f"curl --cacert {shlex.quote(settings.cert_path)}"
+    url = base_url("localhost", edge.port, tls=True)
+    print(welcome(plan, url, time.time(), curl), flush=True)

@@ -18,9 +18,7 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd]?)")
 def run(arguments: argparse.Namespace) -> int:
     key = DEFAULT_KEY if arguments.key is None else Path(arguments.key)
     if not key.is_file():
-        raise SettingsError(
-            "--key", f"{key} not found; `weir up` creates one in its data directory"
-        )
+        raise SettingsError("--key", f"{key} not found; `weir up` makes one in its data directory")
     seconds = parse_duration("--ttl", arguments.ttl)
     token = sign_token(
         key,

@@ -1,23 +1,18 @@
 """`weir up`: an origin and a gateway as two processes of one parent, with a development key.
 
-The parent starts the origin, then the gateway, prints how to use them, and waits. It stops them in
-reverse order, so that the gateway drains while its origin still answers. When one dies, the other
-is stopped as well.
+The origin is started first and stopped last, so that it still answers while the gateway drains.
 """
 
 import argparse
-import math
 import os
 import secrets
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-
-import msgspec
 
 from gateway.config import FOREIGN_SECTIONS, GatewayConfig
 from gateway.console.minting import MintKey
@@ -37,10 +32,9 @@ from weir.client.access import KEYS, ORIGIN_KEY_FILE
 from weir.commands.gateway import Ports, gateway_lines, gateway_url, serve_gateway
 from weir.commands.origin import origin_flags, origin_line, serve_origin
 from weir.commands.token import ALL_SCOPES
-from weir.exits import run_child, warn
+from weir.parent import Parent, supervise
 from weir.serve import base_url
 from wire import settings
-from wire.children import Child, ChildFailed, Children, Died, Ready, StopAsked, Work, describe_exit
 from wire.logs import set_up_logging
 from wire.workers import KILL_MARGIN_SECS
 
@@ -84,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     set_up_logging(plan.gateway.log)
     if plan.keys is not None:
         ensure_dev_key(plan.keys)
-    return Up(plan).run()
+    return supervise(partial(_start_all, plan))
 
 
 # -- configuration -----------------------------------------------------------------------------
@@ -152,119 +146,34 @@ def point_at_origin(plan: Plan, port: int) -> GatewayConfig:
 # -- processes ---------------------------------------------------------------------------------
 
 
-class _Stopped(Exception):
-    """A stop was asked for."""
+def _start_all(plan: Plan, parent: Parent) -> None:
+    mint_key = plan.mint_key(secrets.token_urlsafe())
+    config = start_origin(plan, parent)
+    ports = start_gateway("gateway", config, parent, mint_key)
+    url = gateway_url(config, ports)
+    print(welcome(plan, url, time.time(), mint_key=mint_key), flush=True)
 
 
-class Up:
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._mint_key = plan.mint_key(secrets.token_urlsafe())
-        self._names: dict[int, str] = {}
-        self._running: list[tuple[int, float]] = []  # (process id, seconds to stop), as started
-        self._clean = True
-
-    def run(self) -> int:
-        """Return the exit code, or raise ChildFailed with what went wrong."""
-        with Children() as children:
-            self._children = children
-            try:
-                self._start_all()
-                self._watch()
-            except _Stopped:
-                pass
-            finally:
-                self._stop_all()
-        return 0 if self._clean else 1
-
-    def _start_all(self) -> None:
-        config = self._start_origin()
-        ports = self._start_gateway("gateway", config)
-        url = gateway_url(config, ports)
-        print(welcome(self._plan, url, time.time(), mint_key=self._mint_key), flush=True)
-
-    def _start_origin(self) -> GatewayConfig:
-        """Return the configuration of a gateway in front of it."""
-        origin = self._plan.origin
-        told = self._start("origin", origin.server.drain_secs, lambda c: _origin_child(origin, c))
-        # Only now: while another process has the data directory, its key is in there.
-        write_private(self._plan.origin_key, origin.server.access_key)
-        print(origin_line(origin, int(told), self._plan.origin_key), flush=True)
-        return point_at_origin(self._plan, int(told))
-
-    def _start_gateway(self, name: str, config: GatewayConfig) -> Ports:
-        key = self._mint_key
-        told = self._start(name, stop_secs(config), lambda c: _gateway_child(config, c, key))
-        ports = msgspec.json.decode(told, type=Ports)
-        print(gateway_lines(config, ports), flush=True)
-        return ports
-
-    def _start(self, name: str, drain_secs: float, work: Work) -> str:
-        """Start a child, wait until it is ready, and return what it said."""
-        pid = self._children.start(work)
-        self._names[pid] = name
-        self._running.append((pid, drain_secs + KILL_MARGIN_SECS))
-        while True:
-            event = self._next_event()
-            if isinstance(event, Ready):
-                return event.text
-
-    def _watch(self) -> None:
-        while True:
-            self._next_event()
-
-    def _next_event(self) -> Ready | None:
-        """Raises _Stopped, or ChildFailed for the first that died."""
-        match self._children.wait():
-            case StopAsked():
-                raise _Stopped
-            case Died() as death:
-                raise self._blame(death)
-            case Ready() as ready:
-                return ready
-        return None
-
-    def _blame(self, death: Died) -> ChildFailed:
-        if death.complaint:
-            return ChildFailed(death.code, death.complaint)
-        return ChildFailed(1, f"the {self._names[death.pid]} died ({describe_exit(death.code)})")
-
-    def _stop_all(self) -> None:
-        for pid, seconds in reversed(self._running):
-            self._stop(pid, seconds)
-
-    def _stop(self, pid: int, seconds: float) -> None:
-        self._children.send(pid, signal.SIGTERM)
-        until = time.monotonic() + seconds
-        while pid in self._children.alive:
-            event = self._children.wait(until)
-            if event is None:
-                self._children.send(pid, signal.SIGKILL)
-                until = math.inf
-            elif isinstance(event, Died):
-                self._note_end(event)
-
-    def _note_end(self, death: Died) -> None:
-        if death.code not in (0, -signal.SIGTERM):
-            name = self._names[death.pid]
-            warn(f"the {name} did not stop cleanly")
-            self._clean = False
+def start_origin(plan: Plan, parent: Parent) -> GatewayConfig:
+    """Return the configuration of a gateway in front of it."""
+    origin = plan.origin
+    drain_secs = origin.server.drain_secs
+    port = parent.start("origin", drain_secs, int, partial(serve_origin, origin))
+    # Only now: while another process has the data directory, its key is in there.
+    write_private(plan.origin_key, origin.server.access_key)
+    print(origin_line(origin, port, plan.origin_key), flush=True)
+    return point_at_origin(plan, port)
 
 
-def stop_secs(config: GatewayConfig) -> float:
-    """How long a gateway may take to stop, including its workers."""
-    return config.gateway.leave_secs + config.gateway.drain_secs + KILL_MARGIN_SECS
-
-
-def _origin_child(config: OriginConfig, child: Child) -> int:
-    return run_child(child, lambda: serve_origin(config, lambda p: child.ready(str(p)), child))
-
-
-def _gateway_child(config: GatewayConfig, child: Child, mint_key: MintKey | None) -> int:
-    def tell(ports: Ports) -> None:
-        child.ready(msgspec.json.encode(ports).decode())
-
-    return run_child(child, lambda: serve_gateway(config, tell, child, mint_key=mint_key))
+def start_gateway(
+    name: str, config: GatewayConfig, parent: Parent, mint_key: MintKey | None = None
+) -> Ports:
+    # Longer than its workers may take.
+    drain_secs = config.gateway.leave_secs + config.gateway.drain_secs + KILL_MARGIN_SECS
+    serve = partial(serve_gateway, config, mint_key=mint_key)
+    ports = parent.start(name, drain_secs, Ports, serve)
+    print(gateway_lines(config, ports), flush=True)
+    return ports
 
 
 # -- words -------------------------------------------------------------------------------------
