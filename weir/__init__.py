@@ -9,4 +9,7 @@ parent      starts, watches and stops several serving processes
 serve       what every serving process needs: its stop signal, file limit and address
 exits       errors that are told in one line, and exit codes
 reference   writes docs/reference.md (`make docs`)
+
+Tests are in tests/weir/, in the same rooms. tests/weir/commands/test_up.py also covers parent,
+serve and exits; tests/docs/test_reference.py covers reference.
 """

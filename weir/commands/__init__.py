@@ -18,4 +18,7 @@ fsck      check a data directory
 dump      show a data directory
 backup    copy a data directory
 restore   a data directory from a backup
+
+Tested elsewhere: fsck, dump, backup and restore in tests/crash/, verify in tests/verify/, load in
+tests/load/, origin in tests/origin/, fleet with envoy and up.
 """
