@@ -239,7 +239,7 @@ def _problems_in(path: Path) -> Iterator[tuple[int, str, list[str]]]:
     """A status next to a code, in a call or a tuple; the text may follow them."""
     tree = ast.parse(path.read_bytes())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    named = _assigned(tree.body)
+    named = {**_imported(tree.body), **_assigned(tree.body)}
     for scope in (tree, *functions):
         known = named if scope is tree else {**named, **_assigned(ast.walk(scope))}
         for node in ast.walk(scope):
@@ -248,6 +248,20 @@ def _problems_in(path: Path) -> Iterator[tuple[int, str, list[str]]]:
                 match status, _spoken(code, known):
                     case ast.Constant(value=int(number)), [word] if 400 <= number < 600:
                         yield number, word, _spoken(rest[0], known) if rest else []
+
+
+def _imported(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:
+    """Texts that a module takes from others of ours."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            path = ROOT / f"{node.module.replace('.', '/')}.py"
+            if path.exists():
+                theirs = _assigned(ast.parse(path.read_bytes()).body)
+                found |= {
+                    each.name: theirs[each.name] for each in node.names if each.name in theirs
+                }
+    return found
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.calls import HUB_STATUS, PASS_STATUS, WINDOW_STATUS, WRITE_STATUS
+from gateway.outcomes import FROM_HUB, FROM_WINDOW, PASSED, WRITTEN
 from loadtest.faultplan import Asked
 from loadtest.inspectview import cache_verdict, columns, event_lines, short_offset
 from protocol.offsets import format_offset
@@ -23,12 +23,12 @@ def test_our_offsets_are_shown_as_positions() -> None:
         ("", ""),
         ("weir; hit", "hit"),
         ("weir; hit; detail=stale", "hit stale"),
-        (WINDOW_STATUS, "hit hub"),
-        (HUB_STATUS, "miss hub"),
+        (FROM_WINDOW.cache_status, "hit hub"),
+        (FROM_HUB.cache_status, "miss hub"),
         ("weir; fwd=stale; fwd-status=304; collapsed; detail=collapsed", "revalidated collapsed"),
         ("weir; fwd=uri-miss; fwd-status=200; stored", "miss stored"),
-        (PASS_STATUS, "pass"),
-        (WRITE_STATUS, "write"),
+        (PASSED.cache_status, "pass"),
+        (WRITTEN.cache_status, "write"),
     ],
 )
 def test_the_cache_verdict_in_a_word(status: str, verdict: str) -> None:
@@ -40,7 +40,7 @@ def test_a_long_poll_in_columns() -> None:
     assert columns("client", asked, None, {}) == ("client", "long-poll", "16384", "7", "…")
     headers = {
         **{"stream-next-offset": nameless(16400), "stream-cursor": "9"},
-        **{"stream-up-to-date": "true", "cache-status": HUB_STATUS},
+        **{"stream-up-to-date": "true", "cache-status": FROM_HUB.cache_status},
     }
     told = columns("client", asked, 200, headers)
     assert told == ("client", "long-poll", "16384 → 16400 tail", "9", "miss hub")
