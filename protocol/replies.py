@@ -1,10 +1,9 @@
-"""What each outcome looks like on the wire: status, headers, body.
+"""What each outcome looks like on the wire: status, headers, body. `heads` reads them.
 
 Headers every response carries (CORS, nosniff) are not here: the server adds them once.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import NamedTuple
@@ -34,6 +33,7 @@ from protocol.offsets import START, format_offset
 from protocol.producers import Producer, expected_seq
 from protocol.requests import Append, Create
 from protocol.stream import Judgement, Snapshot, StreamState, known_producer
+from protocol.timestamps import format_timestamp
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -165,7 +165,7 @@ def head(
     if state.ttl_s is not None:
         headers += ((STREAM_TTL, str(state.ttl_s)),)
     if state.expires_at_ms is not None:
-        headers += ((STREAM_EXPIRES_AT, _rfc3339(state.expires_at_ms)),)
+        headers += ((STREAM_EXPIRES_AT, format_timestamp(state.expires_at_ms)),)
     if snapshot is not None:
         headers += (snapshot_offset(state, snapshot), earliest_offset(state, snapshot))
     if state.strict_state:
@@ -397,8 +397,3 @@ def json_reply(status: int, value: object) -> Reply:
 
 def _producer_headers(epoch: int, seq: int) -> Headers:
     return ((PRODUCER_EPOCH, str(epoch)), (PRODUCER_SEQ, str(seq)))
-
-
-def _rfc3339(at_ms: int) -> str:
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

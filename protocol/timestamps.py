@@ -1,5 +1,5 @@
-"""RFC 3339 timestamps, all that the grammar allows: leap seconds, year 0, any number of fraction
-digits, lower-case letters, and a space for the `T`.
+"""RFC 3339 timestamps, written in one form and read in all that the grammar allows: leap seconds,
+year 0, any number of fraction digits, lower-case letters, and a space for the `T`.
 """
 
 import re
@@ -14,6 +14,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _DAY = timedelta(days=1)
 _CALENDAR = timedelta(days=146_097)  # 400 years, after which it repeats
+
+
+def format_timestamp(at_ms: int) -> str:
+    """Unix time in milliseconds, of the years 1 to 9999."""
+    moment = _EPOCH + at_ms * _MILLISECOND
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def timestamp_ms(text: str) -> int | None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.timestamps import timestamp_ms
+from protocol.requests import EXPIRIES_MS
+from protocol.timestamps import format_timestamp, timestamp_ms
 
 ZONES = st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
@@ -16,6 +17,11 @@ def test_whatever_python_can_say_is_read_back(moment: datetime) -> None:
     expected = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
     assert timestamp_ms(moment.isoformat()) == expected
     assert timestamp_ms(moment.isoformat().lower().replace("t", " ")) == expected
+
+
+@given(st.integers(EXPIRIES_MS[0], EXPIRIES_MS[-1]))
+def test_what_is_written_is_read_back(at_ms: int) -> None:
+    assert timestamp_ms(format_timestamp(at_ms)) == at_ms
 
 
 @pytest.mark.parametrize(
