@@ -11,8 +11,8 @@ from gateway.rules.credentials import Found, find_token, without_token
 from gateway.rules.routes import Route, is_open, parse_route, resume
 from gateway.tokens import Tokens
 from protocol.errors import ProtocolError
+from protocol.names import is_true
 from protocol.paths import Kind, parse_path, stream_url
-from protocol.requests import is_true
 from wire.heads import Head
 
 __all__ = ["Found", "Guard", "Principal"]

@@ -11,6 +11,7 @@ requests   headers and query to one value per operation
 producers  idempotent producers: the verdict table
 stream     a stream's state, its records, and what may happen to it
 replies    outcomes to status, headers, body
+heads      headers of a reply to one value: the other direction
 jsonmode   JSON bodies to stored bytes and back
 nesting    where the messages of stored JSON end, told in slices
 surrogates half a pair in JSON, which msgspec refuses

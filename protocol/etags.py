@@ -7,6 +7,12 @@ import re
 
 # One list member; leading commas and blanks are empty members, which a recipient ignores.
 _MEMBER = re.compile(r'[ \t,]*(?:W/)?("[^"]*")[ \t]*(?=,|\Z)')
+# All the tags below. A gateway adds the content encoding to those of snapshots and bootstraps.
+_OURS = re.compile(
+    r'(?:W/)?"([0-9a-f]{16}):'
+    r"(?:[0-9]+(?::[0-9]+)?(?::c)?|s[0-9a-f]{16}(?::t)?|b[0-9a-f]{16}:[0-9]+(?::c)?)"
+    r'(?:-[a-z]+)?"'
+)
 
 
 def format_etag(incarnation: str, start: int, end: int, closed: bool) -> str:
@@ -26,6 +32,12 @@ def snapshot_etag(incarnation: str, blob: int, at_tail: bool) -> str:
 def bootstrap_etag(incarnation: str, blob: int, tail: int, closed: bool) -> str:
     """Weak: the same messages come with another boundary each time."""
     return f'W/"{incarnation}:b{blob:016x}:{tail}{":c" if closed else ""}"'
+
+
+def incarnation_of_etag(etag: str) -> str:
+    """The stream's incarnation; empty for the tags of other servers, which do not name it."""
+    ours = _OURS.fullmatch(etag)
+    return ours[1] if ours else ""
 
 
 def permits(if_match: str, etag: str | None) -> bool:

@@ -75,3 +75,9 @@ CORS_EXPOSED_HEADERS = (
     "Age",
     "X-Request-Id",
 )
+
+
+def is_true(value: str | None) -> bool:
+    """Whether a mark such as Stream-Closed is set: as `true` in any case, anything else is as good
+    as absent (DS 4.1)."""
+    return value is not None and value.strip().lower() == "true"

@@ -14,10 +14,7 @@ from msgspec import Struct
 from protocol.cursors import checked_cursor
 from protocol.errors import ProtocolError
 from protocol.media import media_type
-from protocol.names import (
-    DEFAULT_CONTENT_TYPE,
-    MAX_SAFE_INTEGER,
-)
+from protocol.names import DEFAULT_CONTENT_TYPE, MAX_SAFE_INTEGER, is_true
 from protocol.offsets import NOW, START, Offset, is_event_id, parse_offset, position_of
 from protocol.paths import parse_source
 from protocol.producers import Producer
@@ -218,11 +215,6 @@ def _checked_media_type(content_type: str) -> str:
     if len(content_type) > MAX_TOKEN_LENGTH or not _CONTENT_TYPE.fullmatch(content_type):
         raise ProtocolError(400, "invalid-content-type", "Content-Type is not a media type.")
     return media_type(content_type)
-
-
-def is_true(value: str | None) -> bool:
-    """Stream-Closed counts only as `true` in any case; anything else is as good as absent."""
-    return value is not None and value.strip().lower() == "true"
 
 
 def _content_type(headers: Mapping[str, str]) -> str | None:

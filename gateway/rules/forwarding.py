@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from protocol.errors import ProtocolError
+from protocol.names import is_true
 from protocol.offsets import START, is_offset
-from protocol.requests import is_true
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD"})
 

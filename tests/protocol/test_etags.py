@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from protocol.etags import (
     bootstrap_etag,
     format_etag,
+    incarnation_of_etag,
     matches,
     permits,
     snapshot_etag,
@@ -155,3 +156,49 @@ def test_condition_forbids_the_write(header: str) -> None:
 @pytest.mark.parametrize("header", ["*", STREAM, '"x"'])
 def test_condition_on_nothing_is_never_met(header: str) -> None:
     assert not permits(header, None)
+
+
+@given(
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**53),
+    st.integers(0, 2**53),
+    st.booleans(),
+    st.data(),
+)
+def test_our_tags_name_the_incarnation(
+    n: int, start: int, end: int, flag: bool, data: st.DataObject
+) -> None:
+    incarnation = f"{n:016x}"
+    tag = data.draw(
+        st.sampled_from(
+            [
+                format_etag(incarnation, start, end, flag),
+                stream_etag(incarnation, end, flag),
+                snapshot_etag(incarnation, start, flag),
+                bootstrap_etag(incarnation, start, end, flag),
+            ]
+        )
+    )
+    assert incarnation_of_etag(tag) == incarnation
+    assert incarnation_of_etag("W/" + tag.removeprefix("W/")) == incarnation
+    assert incarnation_of_etag(f'{tag[:-1]}-gzip"') == incarnation
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        pytest.param("", id="none"),
+        pytest.param('"', id="half-a-tag"),
+        pytest.param("00c0ffee00c0ffee:0:5", id="unquoted"),
+        pytest.param('"0000000000000000_0000000000000005"', id="an-offset"),
+        pytest.param('"L3YxL3N0cmVhbS9h:0:5"', id="not-hexadecimal"),
+        pytest.param('"L3YxL3N0cmVhbS9h:-1:0000000000000000_0000000000000009"', id="a-path"),
+        pytest.param('"00112233445566aa"', id="hexadecimal-alone"),
+        pytest.param('"00112233445566aa:"', id="nothing-after-the-colon"),
+        pytest.param('"00112233445566aa:x5"', id="unknown-kind"),
+        pytest.param('"00112233445566AA:0:5"', id="upper-case"),
+        pytest.param('"9a21f52d18ef33fb0a44c92da5a704d5"', id="a-gateway's-digest"),
+    ],
+)
+def test_other_tags_name_no_incarnation(tag: str) -> None:
+    assert incarnation_of_etag(tag) == ""
