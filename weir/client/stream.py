@@ -18,6 +18,7 @@ import msgspec
 from yarl import URL
 
 from protocol.media import media_type
+from protocol.multipart import Decoder, MultipartError, Part
 from protocol.names import (
     JSON_TYPE,
     STREAM_CLOSED,
@@ -32,7 +33,6 @@ from protocol.state import split_array
 from weir.client.access import access_headers
 from weir.client.escapes import shown
 from weir.exits import RequestFailed
-from weir.multipart import Decoder, MultipartError, Part
 from wire.settings import SettingsError
 
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)

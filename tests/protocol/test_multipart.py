@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.multipart import Decoder, MultipartError, Part
+from protocol.multipart import Decoder, MultipartError, Part
 
 TYPES = ["", "application/json", "text/plain; charset=utf-8"]
 pieces = st.sampled_from([b"\r\n", b"--", b"b", b"\r", b"\n", b"-", b"x", b"\r\n--", b"\x00"])
