@@ -17,6 +17,7 @@ from origin.storage.base import BelowFloor, Storage
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
+from protocol.multipart import close_parts, open_part
 from protocol.names import DEFAULT_CONTENT_TYPE
 from protocol.offsets import Offset
 from protocol.replies import Reply
@@ -24,16 +25,6 @@ from protocol.requests import Publish
 from protocol.stream import Record, Snapshot, Snapshotted, apply
 
 PIECE_BYTES = 256 * 1024
-
-
-def open_part(boundary: str, content_type: str, *, first: bool = False) -> bytes:
-    """Everything between one content and the next (RFC 2046 5.1)."""
-    lead = "" if first else "\r\n"
-    return f"{lead}--{boundary}\r\nContent-Type: {content_type}\r\n\r\n".encode()
-
-
-def close_parts(boundary: str) -> bytes:
-    return f"\r\n--{boundary}--\r\n".encode()
 
 
 def _growth(stream: Stream, position: int, size_bytes: int) -> int:

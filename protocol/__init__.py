@@ -18,6 +18,7 @@ surrogates half a pair in JSON, which msgspec refuses
 timestamps RFC 3339
 state      messages of the State Protocol, and the state that they add up to
 schemas    values of entities held to a JSON Schema
+multipart  bootstraps, both directions
 sse        event streams, both directions
 accesslog  a line of the gateway's log
 """

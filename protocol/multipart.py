@@ -1,10 +1,9 @@
-"""multipart/mixed as it arrives: bytes in, whole parts out (RFC 2046 5.1).
+"""multipart/mixed, written piece by piece and read as it arrives (RFC 2046 5.1)."""
 
-Only the part that is still open is kept. An answer is whole when `complete` says so; one that was
-cut short at the end of a part looks no different otherwise.
-"""
-
+from email.message import Message as MimeHeaders
 from typing import NamedTuple
+
+MEDIA_TYPE = "multipart/mixed"
 
 
 class MultipartError(Exception):
@@ -16,7 +15,49 @@ class Part(NamedTuple):
     body: bytes
 
 
-class Decoder:
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def content_type_of(boundary: str) -> str:
+    return f"{MEDIA_TYPE}; boundary={boundary}"
+
+
+def open_part(boundary: str, content_type: str, *, first: bool = False) -> bytes:
+    """Everything between one body and the next."""
+    lead = "" if first else "\r\n"
+    return f"{lead}--{boundary}\r\nContent-Type: {content_type}\r\n\r\n".encode()
+
+
+def close_parts(boundary: str) -> bytes:
+    return f"\r\n--{boundary}--\r\n".encode()
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def boundary_of(content_type: str) -> str | None:
+    """None if it is not multipart/mixed."""
+    headers = MimeHeaders()
+    headers["Content-Type"] = content_type
+    return headers.get_boundary() if headers.get_content_type() == MEDIA_TYPE else None
+
+
+def split_parts(content_type: str, body: bytes) -> list[Part]:
+    """The parts of a body that is there as a whole."""
+    boundary = boundary_of(content_type)
+    if boundary is None:
+        raise MultipartError(f"{content_type!r} is not {MEDIA_TYPE} with a boundary")
+    decoder = PartDecoder(boundary)
+    parts = decoder.feed(body)
+    if not decoder.complete:
+        raise MultipartError("the last part does not end")
+    return parts
+
+
+class PartDecoder:
+    """Bytes in, whole parts out; only the part that is still open is kept. A body that was cut
+    short at the end of a part looks whole but for `complete`."""
+
     def __init__(self, boundary: str) -> None:
         self._delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
         self._buffer = bytearray(b"\r\n")  # the first delimiter may stand at the very beginning

@@ -13,6 +13,7 @@ import msgspec
 from protocol.errors import ProtocolError
 from protocol.etags import bootstrap_etag, matches, snapshot_etag, stream_etag
 from protocol.media import media_type, text_like
+from protocol.multipart import content_type_of
 from protocol.names import (
     PRODUCER_EPOCH,
     PRODUCER_EXPECTED_SEQ,
@@ -50,6 +51,12 @@ class Reply(NamedTuple):
     status: int
     headers: Headers
     body: bytes = b""
+
+
+def json_reply(status: int, value: object) -> Reply:
+    return Reply(
+        status, (("Content-Type", "application/json"), NO_STORE), msgspec.json.encode(value)
+    )
 
 
 def problem(
@@ -371,7 +378,7 @@ def bootstrap_head(
     """Of all there is: it reaches the tail."""
     blob = 0 if snapshot is None else snapshot.blob
     headers: Headers = (
-        ("Content-Type", f"multipart/mixed; boundary={boundary}"),
+        ("Content-Type", content_type_of(boundary)),
         (STREAM_SNAPSHOT_OFFSET, START) if snapshot is None else snapshot_offset(state, snapshot),
         next_offset(state, tail),
         UP_TO_DATE,
@@ -384,15 +391,6 @@ def bootstrap_head(
 def _up_to_date(value: bool) -> tuple[str, str]:
     """Where the document asks for a boolean and not for a mark."""
     return (STREAM_UP_TO_DATE, "true" if value else "false")
-
-
-# -- buckets ---------------------------------------------------------------------------------------
-
-
-def json_reply(status: int, value: object) -> Reply:
-    return Reply(
-        status, (("Content-Type", "application/json"), NO_STORE), msgspec.json.encode(value)
-    )
 
 
 def _producer_headers(epoch: int, seq: int) -> Headers:

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from email.message import Message as MimeHeaders
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -18,7 +17,7 @@ import msgspec
 from yarl import URL
 
 from protocol.media import media_type
-from protocol.multipart import Decoder, MultipartError, Part
+from protocol.multipart import MultipartError, Part, PartDecoder, boundary_of
 from protocol.names import (
     JSON_TYPE,
     STREAM_CLOSED,
@@ -160,7 +159,7 @@ class StreamClient:
         self.offset, self._cursor = START, None
         self._up_to_date = self._closed = False
         async with self._request("GET", f"{self.url}/bootstrap") as response:
-            boundary = _boundary_of(response)
+            boundary = boundary_of(response.headers.get("Content-Type", ""))
             is_too_large = response.status == TOO_LARGE
             if response.status in NO_BOOTSTRAP or (response.status == 200 and boundary is None):
                 yield Begun(None, by_replay=True)
@@ -258,7 +257,7 @@ async def _bootstrap_batches(
     response: aiohttp.ClientResponse, boundary: str, snapshot_offset: str | None
 ) -> AsyncIterator[Batch]:
     """The snapshot's messages, then the others, each batch with what one read brought."""
-    decoder = Decoder(boundary)
+    decoder = PartDecoder(boundary)
     place = f"after offset {snapshot_offset or START}"
     number = 0  # of parts so far; the first is the snapshot
     try:
@@ -308,12 +307,6 @@ def _check_json(what: str, content_type: str) -> None:
     if media_type(content_type) != JSON_TYPE:
         kind = shown(content_type) or "of an unknown type"
         raise RequestFailed(f"{what} is {kind}, not {JSON_TYPE}: it has no State messages")
-
-
-def _boundary_of(response: aiohttp.ClientResponse) -> str | None:
-    headers = MimeHeaders()
-    headers["Content-Type"] = response.headers.get("Content-Type", "")
-    return headers.get_boundary() if headers.get_content_type() == "multipart/mixed" else None
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> RequestFailed:
