@@ -22,13 +22,7 @@ from protocol.media import text_like
 from protocol.offsets import format_offset
 from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import Read
-from protocol.sse import (
-    base64_event,
-    comment,
-    complete_utf8,
-    control_event,
-    data_event,
-)
+from protocol.sse import HeldText, base64_event, comment, control_event, data_event
 
 ROTATION_JITTER = 0.1
 STALLED_SECS = 30.0
@@ -146,26 +140,24 @@ class _EventReader:
         self.told_closed = False
         self._cursor = cursor
         self._greeted = False
-        self._held = b""  # the start of a character whose end is still to come
-        self._text = text_like(stream.state.content_type)
-        self._bytes_as_text = self._text and not stream.is_json
+        self._text = HeldText()
+        self._is_text = text_like(stream.state.content_type)
+        self._bytes_as_text = self._is_text and not stream.is_json
 
     def is_behind(self) -> bool:
-        return self.stream.tail != self.position or (self.stream.closed and self._held != b"")
+        return self.stream.tail != self.position or (self.stream.closed and self._text.held != b"")
 
     def owes_control(self) -> bool:
         return not self._greeted or (self.stream.closed and not self.told_closed)
 
     def events(self, chunk: Chunk) -> bytes:
         """A data event and its control event, as one piece."""
-        body = self._held + chunk.reply.body
-        self.position, self._held = chunk.end, b""
-        if self._bytes_as_text and not chunk.closed:
-            whole = complete_utf8(body)
-            body, self._held = body[:whole], body[whole:]
+        body, self.position = chunk.reply.body, chunk.end
+        if self._bytes_as_text:
+            body = self._text.take(body, is_last=chunk.closed)
         if not body:
             return b""
-        event = data_event(body) if self._text else base64_event(body)
+        event = data_event(body) if self._is_text else base64_event(body)
         return event + self._control(chunk.end == self.stream.tail, chunk.closed)
 
     def control(self) -> bytes:
@@ -175,9 +167,8 @@ class _EventReader:
         self._greeted = True
         self.told_closed = closed
         cursor = None if closed else self._cursor
-        told = self.position - len(self._held)
-        offset = format_offset(self.stream.state.id, told)
-        return control_event(offset, cursor, up_to_date, closed)
+        offset = format_offset(self.stream.state.id, self.position)
+        return control_event(self._text.told(offset), cursor, up_to_date, closed)
 
 
 def _cursor(stream: Stream, start: int, read: Read, now_s: float) -> int:

@@ -1,4 +1,5 @@
 """Server-Sent Events: encode data and control events, decode a byte stream of them (DS 5.8).
+`HeldText` makes events of a text whose appends may end within a character.
 
 Everything is bytes until an event is complete. Lines end at CRLF, CR or LF and nowhere else:
 str.splitlines() would also cut at U+2028 and its kin.
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from protocol.offsets import is_offset
+from protocol.heads import ReplyHead
+from protocol.offsets import incarnation_of_offset, is_offset, moved_to, position_of
 
 DATA_START = b"event: data\ndata:"
 DATA_END = b"\n\n"
@@ -126,10 +128,62 @@ def complete_utf8(payload: bytes) -> int:
     return len(payload) - len(partial[0]) if partial else len(payload)
 
 
+class HeldText:
+    """The text of a stream on its way to one reader. An append may end within a character: its
+    first bytes are held until the others come, and the reader is told the offset before them."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = b""
+
+    def take(self, payload: bytes, *, is_last: bool) -> bytes:
+        """What can be shown now: whole characters, at the end of a stream everything."""
+        payload = self.held + payload
+        whole = len(payload) if is_last else complete_utf8(payload)
+        self.held = payload[whole:]
+        return payload[:whole]
+
+    def take_large(self, payload: bytes, *, is_last: bool) -> tuple[bytes, int]:
+        """The same without a copy, for more than a character: what was held, and how many bytes of
+        the payload are shown after it."""
+        before, whole = self.held, len(payload) if is_last else complete_utf8(payload)
+        self.held = payload[whole:]
+        return before, whole
+
+    def told(self, next_offset: str) -> str:
+        """The offset to tell after what was shown. Only our own offsets can be moved."""
+        position = position_of(next_offset) if self.held else None
+        return next_offset if position is None else moved_to(next_offset, position - len(self.held))
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     kind: str
     data: str
+
+
+class _Control(msgspec.Struct, rename="camel"):
+    stream_next_offset: str = ""
+    stream_cursor: str = ""
+    up_to_date: bool = False
+    stream_closed: bool = False
+
+
+_decode_control = msgspec.json.Decoder(_Control).decode
+
+
+def parse_control(data: str) -> ReplyHead:
+    """From the data of a control event, which says what the head of a reply does; raises
+    ValueError."""
+    told = _decode_control(data)
+    return ReplyHead(
+        next_offset=told.stream_next_offset,
+        incarnation=incarnation_of_offset(told.stream_next_offset),
+        up_to_date=told.up_to_date,
+        closed=told.stream_closed,
+        cursor=told.stream_cursor,
+    )
 
 
 class Decoder:

@@ -8,7 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol import sse
-from protocol.sse import Decoder, Event
+from protocol.heads import ReplyHead
+from protocol.offsets import format_offset
+from protocol.sse import Decoder, Event, HeldText, parse_control
 
 OFFSET = "0000000000000000_0000000000000042"
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\r\n :"))
@@ -94,6 +96,32 @@ def test_control_event_fields(
     [event] = decode(stream)
     assert event.kind == "control"
     assert json.loads(event.data) == {"streamNextOffset": OFFSET} | fields
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 10**15), st.none() | st.integers(0), st.booleans())
+def test_control_events_are_read_back(
+    stream_id: int, position: int, cursor: int | None, up_to_date: bool
+) -> None:
+    offset, incarnation = format_offset(stream_id, position), f"{stream_id:016x}"
+    [event] = decode(sse.control_event(offset, cursor, up_to_date, False))
+    told = "" if cursor is None else str(cursor)
+    assert parse_control(event.data) == ReplyHead(
+        next_offset=offset, incarnation=incarnation, up_to_date=up_to_date, cursor=told
+    )
+    [event] = decode(sse.control_event(offset, cursor, up_to_date, True))
+    assert parse_control(event.data) == ReplyHead(
+        next_offset=offset, incarnation=incarnation, up_to_date=True, closed=True
+    )
+
+
+@pytest.mark.parametrize("data", ["", "[]", '{"streamNextOffset":5}', '{"streamNextOffset":"5"'])
+def test_what_is_no_control_event(data: str) -> None:
+    with pytest.raises(ValueError):
+        parse_control(data)
+
+
+def test_control_events_of_others_may_say_less_and_more() -> None:
+    assert parse_control('{"streamNextOffset": "x5", "other": 1}') == ReplyHead(next_offset="x5")
 
 
 def test_control_event_is_one_flat_line() -> None:
@@ -188,6 +216,30 @@ def test_held_back_bytes_are_those_the_decoder_would_wait_for(payload: bytes) ->
     if re.fullmatch(rb"\xed[\xa0-\xbf]", waiting):
         waiting = b""
     assert sse.complete_utf8(payload) == len(payload) - len(waiting)
+
+
+@given(st.binary(max_size=20), st.lists(st.integers(0, 20), max_size=6), st.booleans())
+def test_a_text_is_shown_character_by_character(data: bytes, cuts: list[int], large: bool) -> None:
+    """In whatever pieces it comes, and the offset told is that of what was shown."""
+    edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    text, shown = HeldText(), b""
+    for start, end in zip(edges, edges[1:], strict=False):
+        payload, is_last = data[start:end], end == len(data)
+        if large and end - start >= 3:
+            before, whole = text.take_large(payload, is_last=is_last)
+            shown += before + payload[:whole]
+        else:
+            shown += text.take(payload, is_last=is_last)
+        assert shown + text.held == data[:end]
+        assert is_last or sse.complete_utf8(data[:end]) == len(shown)
+        assert text.told(format_offset(7, end)) == format_offset(7, len(shown))
+    assert shown == data
+
+
+def test_offsets_of_others_are_told_as_they_are() -> None:
+    text = HeldText()
+    assert text.take("é".encode()[:1], is_last=False) == b""
+    assert text.told("x5") == "x5"
 
 
 @pytest.mark.parametrize(
