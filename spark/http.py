@@ -15,12 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from protocol.heads import ReplyHead, parse_head
 from protocol.names import ACCESS_KEY
 
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
-FIRST_PAUSE_S = 0.1
-LAST_PAUSE_S = 10.0
-LAST_WAIT_S = 60.0  # at the word of a Retry-After
+FIRST_PAUSE_SECS = 0.1
+LAST_PAUSE_SECS = 10.0
+LAST_WAIT_SECS = 60.0  # at the word of a Retry-After
 MAX_DETAIL = 300
 _PORTS = {"http": 80, "https": 443}
 
@@ -49,12 +50,16 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def head(self) -> ReplyHead:
+        return parse_head(self.headers)
 
     def detail(self) -> str:
         """What the server said about a refusal (RFC 9457), fit for one line."""
@@ -104,14 +109,14 @@ class Client:
         if connection is not None:
             connection.close()
 
-    def get(self, what: str, target: str, **headers: str) -> Answer:
+    def get(self, what: str, target: str, **headers: str) -> Response:
         """`what` names the thing asked for in errors, `target` is path and query."""
         return self._insist("GET", what, self._address.parts.path.rstrip("/") + target, headers)
 
-    def head(self, what: str, target: str) -> Answer:
+    def head(self, what: str, target: str) -> Response:
         return self._insist("HEAD", what, self._address.parts.path.rstrip("/") + target, {})
 
-    def follow(self, what: str, target: str, location: str) -> Answer:
+    def follow(self, what: str, target: str, location: str) -> Response:
         """Where `target` was redirected to, if that is on the same server."""
         base = self._address.url.rstrip("/") + target
         url = urljoin(base, location)
@@ -123,13 +128,13 @@ class Client:
 
     def _insist(
         self, method: str, what: str, target: str, headers: Mapping[str, str] | None = None
-    ) -> Answer:
-        pause_s, tries_left = FIRST_PAUSE_S, self._address.retries
+    ) -> Response:
+        pause_s, tries_left = FIRST_PAUSE_SECS, self._address.retries
         while True:
             reused = self._connection is not None
             wait_s = pause_s * (0.5 + self._chance() / 2)
             try:
-                answer = self._send(method, target, headers or {})
+                response = self._send(method, target, headers or {})
             except (OSError, HTTPException) as error:
                 self.close()
                 if reused:  # it may have been closed while nobody used it: that is no failure
@@ -138,14 +143,14 @@ class Client:
                     server = self._address.parts.netloc
                     raise SourceError(f"{what}: {server} failed: {_said(error)}") from None
             else:
-                if answer.status not in TRANSIENT or not tries_left:
-                    return answer
-                wait_s = max(wait_s, _retry_after_s(answer.headers))
+                if response.status not in TRANSIENT or not tries_left:
+                    return response
+                wait_s = max(wait_s, _retry_after_s(response.headers))
             self._sleep(wait_s)
             tries_left -= 1
-            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+            pause_s = min(2 * pause_s, LAST_PAUSE_SECS)
 
-    def _send(self, method: str, target: str, headers: Mapping[str, str]) -> Answer:
+    def _send(self, method: str, target: str, headers: Mapping[str, str]) -> Response:
         connection = self._connection = self._connection or self._connect()
         token, key = self._address.token, self._address.access_key
         mine = {"User-Agent": "weir-spark"}
@@ -153,12 +158,12 @@ class Client:
         mine |= {ACCESS_KEY: key} if key else {}
         asked = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, target, headers=mine | asked)
-        response = connection.getresponse()
-        named = {name.lower(): value for name, value in response.getheaders()}
-        answer = Answer(response.status, named, response.read())
-        if response.will_close:
+        received = connection.getresponse()
+        named = {name.lower(): value for name, value in received.getheaders()}
+        response = Response(received.status, named, received.read())
+        if received.will_close:
             self.close()
-        return answer
+        return response
 
     def _connect(self) -> HTTPConnection:
         parts = self._address.parts
@@ -176,4 +181,4 @@ def _said(error: Exception) -> str:
 def _retry_after_s(headers: Mapping[str, str]) -> float:
     """In seconds only: a date would need a clock that agrees with the server's."""
     value = headers.get("retry-after", "")
-    return min(float(value), LAST_WAIT_S) if value.isascii() and value.isdigit() else 0.0
+    return min(float(value), LAST_WAIT_SECS) if value.isascii() and value.isdigit() else 0.0

@@ -14,17 +14,18 @@ the empty one is the beginning itself: `start=now` passes over what is there the
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from protocol.heads import ReplyHead
 from protocol.offsets import NOW, START
 from spark.http import Client, SourceError
 from spark.options import Options
 from spark.ranges import Beyond, Range, cut, pack, shares, span
 from spark.reading import DataLoss
-from spark.streams import Head, Listed, Streams, Trimmed, precedes
+from spark.streams import Listed, OffsetGone, Streams, precedes
 
 MAX_CONNECTIONS = 8
 HEADS_PER_CONNECTION = 16
 
-Heads = dict[str, Head]
+Heads = dict[str, ReplyHead]
 Position = Mapping[str, Mapping[str, str]]
 Partitions = list[tuple[Range, ...]]
 
@@ -34,7 +35,7 @@ BEGUN = ""  # in place of a stream, whose name is never empty
 class Planner:
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._known: dict[str, tuple[Listed, Head]] = {}
+        self._known: dict[str, tuple[Listed, ReplyHead]] = {}
 
     # -- where streams end ---------------------------------------------------------------------
 
@@ -59,7 +60,7 @@ class Planner:
         """Over several connections where there are many."""
         count = min(MAX_CONNECTIONS, 1 + len(names) // HEADS_PER_CONNECTION)
 
-        def ask(first: int) -> list[tuple[str, Head | None]]:
+        def ask(first: int) -> list[tuple[str, ReplyHead | None]]:
             with Client(self._options.address) as client:
                 streams = Streams(client)
                 return [(name, streams.head(name)) for name in names[first::count]]
@@ -78,10 +79,10 @@ class Planner:
             raise DataLoss(f"stream {missing[0]!r}: there is no such stream")
         return self._partitions([self._whole(name, head) for name, head in found.items()])
 
-    def _whole(self, name: str, head: Head) -> Range:
+    def _whole(self, name: str, head: ReplyHead) -> Range:
         start, end = self._options.start_of(name), self._options.end_of(name)
         beyond = Beyond.TAKE if end == NOW else Beyond.REFUSE
-        start, end = (head.tail if offset == NOW else offset for offset in (start, end))
+        start, end = (head.next_offset if offset == NOW else offset for offset in (start, end))
         _check_within("start", start, name, head)
         _check_within("end", end, name, head)
         return Range(name, head.incarnation, start, end, end, beyond)
@@ -107,10 +108,10 @@ class Planner:
         waiting: dict[str, int] = {}
         begins: dict[str, str] = {}
         for name, head in found.items():
-            ends[name] = {"offset": head.tail, "incarnation": head.incarnation}
+            ends[name] = {"offset": head.next_offset, "incarnation": head.incarnation}
             begins[name] = self._begin(start, name, head)
             _check_within("start", begins[name], name, head)
-            size = span(begins[name], head.tail)
+            size = span(begins[name], head.next_offset)
             if size and head.incarnation:
                 waiting[name] = size
         if budget and sum(waiting.values()) > budget:
@@ -118,7 +119,7 @@ class Planner:
                 streams = Streams(client)
                 for name, share in shares(waiting, budget).items():
                     if share < waiting[name]:
-                        end = _reach(streams, name, begins[name], found[name].tail, share)
+                        end = _reach(streams, name, begins[name], found[name].next_offset, share)
                         ends[name]["offset"] = end
         if not ends:
             return {BEGUN: {}}
@@ -129,26 +130,36 @@ class Planner:
         for name, to in end.items():
             if name == BEGUN:
                 continue
-            head = Head(to["offset"], to["incarnation"])
+            head = ReplyHead(next_offset=to["offset"], incarnation=to["incarnation"])
             begin = self._begin(start, name, head)
-            ranges.append(Range(name, head.incarnation, begin, head.tail, head.tail, Beyond.LATER))
+            ranges.append(
+                Range(
+                    name, head.incarnation, begin, head.next_offset, head.next_offset, Beyond.LATER
+                )
+            )
         return self._partitions(ranges)
 
-    def _begin(self, start: Position, name: str, head: Head) -> str:
+    def _begin(self, start: Position, name: str, head: ReplyHead) -> str:
         before = start.get(name)
         if before is None:
             asked = self._options.start_of(name)
             if asked != NOW:
                 return asked
-            return START if start else head.tail  # only what is there at first is passed over
-        if before["incarnation"] != head.incarnation or precedes(head.tail, before["offset"]):
+            return (
+                START if start else head.next_offset
+            )  # only what is there at first is passed over
+        if before["incarnation"] != head.incarnation or precedes(
+            head.next_offset, before["offset"]
+        ):
             return START
         return before["offset"]
 
 
-def _check_within(option: str, offset: str, name: str, head: Head) -> None:
-    if precedes(head.tail, offset):
-        raise SourceError(f"stream {name!r}: {option} {offset} is beyond its tail {head.tail}")
+def _check_within(option: str, offset: str, name: str, head: ReplyHead) -> None:
+    if precedes(head.next_offset, offset):
+        raise SourceError(
+            f"stream {name!r}: {option} {offset} is beyond its tail {head.next_offset}"
+        )
 
 
 def _borders(streams: Streams, whole: Range, part_bytes: int) -> Iterator[str]:
@@ -158,7 +169,7 @@ def _borders(streams: Streams, whole: Range, part_bytes: int) -> Iterator[str]:
         return
     while precedes(at, whole.end):
         border = streams.border(whole.stream, at)
-        if isinstance(border, Trimmed) and precedes(at, border.earliest):
+        if isinstance(border, OffsetGone) and precedes(at, border.earliest):
             at = border.earliest
         elif isinstance(border, str) and precedes(border, whole.end):
             yield border
@@ -172,7 +183,7 @@ def _reach(streams: Streams, name: str, begin: str, tail: str, budget: int) -> s
     at, left = begin, max(1, budget)
     while precedes(at, tail):
         border = streams.border(name, at)
-        if isinstance(border, Trimmed) and precedes(at, border.earliest):
+        if isinstance(border, OffsetGone) and precedes(at, border.earliest):
             at = border.earliest  # the snapshot itself is not counted
             continue
         if not isinstance(border, str):

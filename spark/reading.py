@@ -19,7 +19,7 @@ import pyarrow as pa
 from spark.http import SourceError
 from spark.ranges import Beyond, Range, span
 from spark.rows import chunk_rows, failure_rows, message_rows, messages_of, snapshot_rows
-from spark.streams import Chunk, Streams, Trimmed, precedes
+from spark.streams import Chunk, OffsetGone, Streams, precedes
 
 MAX_LOOKS = 10  # at a growing stream whose offsets do not tell sizes
 
@@ -62,7 +62,7 @@ def read_range(streams: Streams, wanted: Range) -> Iterator[pa.RecordBatch]:
             yield from _rows_of(streams, wanted, answer)
             at = answer.next_offset
             continue
-        snapshot = streams.snapshot(stream) if isinstance(answer, Trimmed) else None
+        snapshot = streams.snapshot(stream) if isinstance(answer, OffsetGone) else None
         if snapshot is None:
             raise DataLoss(f"stream {stream!r}: deleted before it was read")
         _check_incarnation(streams, wanted)
@@ -84,7 +84,7 @@ def _is_taken(wanted: Range, offset: str) -> bool:
 
 
 def _check_incarnation(streams: Streams, wanted: Range, told: str = "") -> None:
-    """Gateways have entity tags of their own for chunks: then the stream itself is asked."""
+    """A chunk whose offsets are of before does not say which stream it is of: a HEAD does."""
     if not wanted.incarnation or told == wanted.incarnation:
         return
     if not told:

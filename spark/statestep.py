@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from protocol.heads import ReplyHead
 from protocol.media import media_type
 from protocol.names import BUCKET_PREFIX, JSON_TYPE
 from protocol.offsets import START, is_offset
@@ -28,7 +29,7 @@ from spark.progress import some
 from spark.ranges import span
 from spark.session import as_source_error, tuned
 from spark.source import COLUMNS, FORMAT
-from spark.streams import REASONS, Streams, incarnation_of, precedes, stream_path
+from spark.streams import REASONS, Streams, precedes, stream_path
 from spark.tables import Change, Tables
 
 STREAMS = (
@@ -193,25 +194,21 @@ def _listed(origin: Origin, buckets: set[str]) -> tuple[set[str], list[str]]:
 
 
 def _look(client: Client, name: str, before: Stream | None) -> Stream:
-    answer = client.head(f"stream {name!r}", stream_path(name))
-    incarnation = incarnation_of(answer.headers.get("etag", ""))
-    tail = answer.headers.get("stream-next-offset", "")
-    content_type = answer.headers.get("content-type", "")
-    return judge_stream(name, answer.status, incarnation, tail, content_type, before)
+    response = client.head(f"stream {name!r}", stream_path(name))
+    return judge_stream(name, response.status, response.head, before)
 
 
-def judge_stream(
-    name: str, status: int, incarnation: str, tail: str, content_type: str, before: Stream | None
-) -> Stream:
-    """What to do about a stream, from what a HEAD says."""
+def judge_stream(name: str, status: int, head: ReplyHead, before: Stream | None) -> Stream:
+    """What to do about a stream, from the reply to a HEAD."""
+    incarnation, tail = head.incarnation, head.next_offset
     old = before or Stream(name, GONE)
     has_rows = old.status in (READ, REFUSED)
     if status in (404, 410):
         return Stream(name, GONE, is_over=has_rows)
     if status != 200 or not is_offset(tail):
         return refused(name, str(status), before)
-    if media_type(content_type) != JSON_TYPE:
-        return Stream(name, NOT_JSON, content_type, incarnation, is_over=has_rows)
+    if media_type(head.content_type) != JSON_TYPE:
+        return Stream(name, NOT_JSON, head.content_type, incarnation, is_over=has_rows)
     if old.incarnation != incarnation or precedes(tail, old.offset):
         return Stream(name, READ, "", incarnation, START, tail, is_over=has_rows)
     return Stream(name, READ, "", incarnation, old.offset, tail)

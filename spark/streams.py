@@ -7,26 +7,17 @@ servers work as well, but say less. Runs on executors.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from protocol.heads import ReplyHead
 from protocol.media import media_type
 from protocol.names import BUCKET_PREFIX, DEFAULT_CONTENT_TYPE, JSON_TYPE, STREAM_PREFIX
 from protocol.offsets import START, is_offset, position_of
-from spark.http import Answer, Client, SourceError
+from spark.http import Client, Response, SourceError
 
-_TAG = re.compile(r'(?:W/)?"([0-9a-f]{16}):[0-9s].*"')
 _SAFE = "/!$&'()*+,;=:@~"
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """`incarnation` is empty where the server does not tell."""
-
-    tail: str
-    incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +48,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Trimmed:
+class OffsetGone:
     """What lies here is no longer kept; `earliest` is empty where the server does not tell."""
 
     earliest: str
@@ -89,34 +80,29 @@ def precedes(offset: str, other: str) -> bool:
     return other != START and (offset == START or offset < other)
 
 
-def incarnation_of(etag: str) -> str:
-    match = _TAG.fullmatch(etag)
-    return match[1] if match else ""
-
-
 class Streams:
     """The streams behind one client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def head(self, name: str) -> Head | None:
-        """None when there is no such stream."""
-        answer = self._client.head(_shown(name), stream_path(name))
-        if answer.status in (404, 410):
+    def head(self, name: str) -> ReplyHead | None:
+        """Its `next_offset` is the tail; None when there is no such stream."""
+        response = self._client.head(_shown(name), stream_path(name))
+        if response.status in (404, 410):
             return None
-        _expect(answer, _shown(name))
-        return Head(_next_offset(answer, name), incarnation_of(answer.headers.get("etag", "")))
+        _expect(response, _shown(name))
+        return _checked(response.head, name)
 
     def listing(self, bucket: str, prefix: str) -> Iterator[Listed]:
         after = ""
         while True:
             query = f"prefix={quote(prefix, safe='')}&after={quote(after, safe='')}"
             target = f"{BUCKET_PREFIX}{quote(bucket, safe='')}/streams?{query}"
-            answer = self._client.get(f"bucket {bucket!r}", target)
-            _expect(answer, f"bucket {bucket!r}")
+            response = self._client.get(f"bucket {bucket!r}", target)
+            _expect(response, f"bucket {bucket!r}")
             try:
-                page = json.loads(answer.body)
+                page = json.loads(response.body)
                 for row in page["streams"]:
                     name = f"{BUCKET_PREFIX}{bucket}/{row['stream_id']}"
                     yield Listed(name, row.get("created_at_ms"), row.get("tail_offset"))
@@ -126,50 +112,47 @@ class Streams:
             if not more or not after:
                 return
 
-    def read(self, name: str, offset: str) -> Chunk | Trimmed | None:
+    def read(self, name: str, offset: str) -> Chunk | OffsetGone | None:
         """None when there is no such stream, or it is another than the offset's."""
-        answer = self._client.get(_shown(name), _target(name, offset))
-        if answer.status == 404 or (answer.status == 410 and "etag" in answer.headers):
+        response = self._client.get(_shown(name), _target(name, offset))
+        head = response.head
+        if response.status == 404 or (response.status == 410 and head.etag):
             return None
-        if answer.status == 410:
-            return Trimmed(answer.headers.get("stream-earliest-offset", ""))
-        _expect(answer, f"{_shown(name)} at {offset}")
-        return Chunk(
-            offset,
-            _next_offset(answer, name),
-            answer.headers.get("content-type", DEFAULT_CONTENT_TYPE),
-            answer.body,
-            incarnation_of(answer.headers.get("etag", "")),
-        )
+        if response.status == 410:
+            return OffsetGone(head.earliest_offset)
+        _expect(response, f"{_shown(name)} at {offset}")
+        content_type = head.content_type or DEFAULT_CONTENT_TYPE
+        next_offset = _checked(head, name).next_offset
+        return Chunk(offset, next_offset, content_type, response.body, head.incarnation)
 
     def snapshot(self, name: str) -> Snapshot | None:
         """The latest; None when there is none, or no such stream."""
         target = stream_path(name) + "/snapshot"
-        answer = self._client.get(_shown(name), target)
-        if answer.status == 307:
-            location = answer.headers.get("location", "")
-            answer = self._client.follow(_shown(name), target, location)
-        if answer.status in (404, 410):
+        response = self._client.get(_shown(name), target)
+        if response.status == 307:
+            response = self._client.follow(_shown(name), target, response.head.location)
+        if response.status in (404, 410):
             return None
         what = f"snapshot of {_shown(name)}"
-        _expect(answer, what)
-        offset = answer.headers.get("stream-snapshot-offset", "")
-        if not is_offset(offset):
+        _expect(response, what)
+        head = response.head
+        if not is_offset(head.snapshot_offset):
             raise SourceError(f"{what}: no Stream-Snapshot-Offset in the answer")
-        content_type = answer.headers.get("content-type", DEFAULT_CONTENT_TYPE)
-        return Snapshot(offset, content_type, answer.body)
+        content_type = head.content_type or DEFAULT_CONTENT_TYPE
+        return Snapshot(head.snapshot_offset, content_type, response.body)
 
-    def border(self, name: str, offset: str, max_bytes: int = 0) -> str | Trimmed | None:
+    def border(self, name: str, offset: str, max_bytes: int = 0) -> str | OffsetGone | None:
         """Where the chunk at an offset ends, without its bytes; None if that cannot be learnt.
 
         Our servers answer `If-None-Match: *` with 304 and all the headers of the chunk.
         """
         limit = f"&max_bytes={max_bytes}" if max_bytes else ""
-        answer = self._client.get(_shown(name), _target(name, offset) + limit, If_None_Match="*")
-        if answer.status == 410 and "stream-earliest-offset" in answer.headers:
-            return Trimmed(answer.headers["stream-earliest-offset"])
-        border = answer.headers.get("stream-next-offset", "")
-        known = answer.status == 304 and position_of(border) is not None
+        response = self._client.get(_shown(name), _target(name, offset) + limit, If_None_Match="*")
+        head = response.head
+        if response.status == 410 and head.earliest_offset:
+            return OffsetGone(head.earliest_offset)
+        border = head.next_offset
+        known = response.status == 304 and position_of(border) is not None
         return border if known and precedes(offset, border) else None
 
 
@@ -181,11 +164,10 @@ def _shown(name: str) -> str:
     return f"stream {name!r}"
 
 
-def _next_offset(answer: Answer, name: str) -> str:
-    offset = answer.headers.get("stream-next-offset", "")
-    if not is_offset(offset):
+def _checked(head: ReplyHead, name: str) -> ReplyHead:
+    if not is_offset(head.next_offset):
         raise SourceError(f"{_shown(name)}: no Stream-Next-Offset in the answer: no durable stream")
-    return offset
+    return head
 
 
 REASONS = {
@@ -195,7 +177,7 @@ REASONS = {
 }
 
 
-def _expect(answer: Answer, what: str) -> None:
-    if answer.status != 200:
-        said = answer.detail() or REASONS.get(answer.status, "")
-        raise SourceError(f"{what}: answered {answer.status}{': ' if said else ''}{said}")
+def _expect(response: Response, what: str) -> None:
+    if response.status != 200:
+        said = response.detail() or REASONS.get(response.status, "")
+        raise SourceError(f"{what}: answered {response.status}{': ' if said else ''}{said}")

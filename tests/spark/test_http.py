@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from spark.http import LAST_WAIT_S, Address, Answer, Client, SourceError
-from tests.helpers.scripted_origin import Answer as Scripted
-from tests.helpers.scripted_origin import ScriptedOrigin, dropped, until
+from spark.http import LAST_WAIT_SECS, Address, Client, Response, SourceError
+from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped, until
 
 TOKEN = "very-secret"
-GOOD = Scripted(200, {"Stream-Next-Offset": "7"}, b"hello")
+GOOD = Answer(200, {"Stream-Next-Offset": "7"}, b"hello")
 
 
 class Patient(Client):
@@ -24,18 +23,18 @@ class Patient(Client):
 @pytest.mark.parametrize(
     "failure",
     [
-        Scripted(503),
-        Scripted(500),
-        Scripted(429),
+        Answer(503),
+        Answer(500),
+        Answer(429),
         dropped(),
         dropped(reset=True),
-        Scripted(200, body=b"half an answer", cut_after=4),
-        Scripted(200, body=b"half an answer", cut_after=4, reset=False),
+        Answer(200, body=b"half an answer", cut_after=4),
+        Answer(200, body=b"half an answer", cut_after=4, reset=False),
     ],
     ids=["503", "500", "429", "ended", "reset", "cut by reset", "cut by end"],
 )
 def test_what_may_pass_is_tried_again_with_growing_pauses(
-    server: ScriptedOrigin, failure: Scripted
+    server: ScriptedOrigin, failure: Answer
 ) -> None:
     server.on("GET", "/x", [failure, failure, GOOD])
     with Patient(server) as client:
@@ -50,14 +49,14 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(
 
 def test_the_server_may_say_how_long_to_wait_within_reason(server: ScriptedOrigin) -> None:
     waits = ["3", "99999", "Mon, 16 Nov 2026 13:00:00 GMT", "-1"]
-    server.on("GET", "/x", [*(Scripted(503, {"Retry-After": wait}) for wait in waits), GOOD])
+    server.on("GET", "/x", [*(Answer(503, {"Retry-After": wait}) for wait in waits), GOOD])
     with Patient(server, retries=4) as client:
         client.get("it", "/x")
-    assert client.waits == [3.0, LAST_WAIT_S, 0.4, 0.8]
+    assert client.waits == [3.0, LAST_WAIT_SECS, 0.4, 0.8]
 
 
 def test_retries_are_bounded(server: ScriptedOrigin) -> None:
-    server.on("GET", "/x", Scripted(503))
+    server.on("GET", "/x", Answer(503))
     with Patient(server, retries=2) as client:
         assert client.get("it", "/x").status == 503
     assert server.count() == 3
@@ -78,7 +77,7 @@ def test_a_server_that_is_away_is_an_error_that_names_what_was_asked(
 def test_answers_that_would_not_change_are_not_asked_for_again(
     server: ScriptedOrigin, status: int
 ) -> None:
-    server.on("GET", "/x", Scripted(status))
+    server.on("GET", "/x", Answer(status))
     with Patient(server) as client:
         assert client.get("it", "/x").status == status
     assert server.count() == 1
@@ -170,4 +169,4 @@ def test_nothing_shows_the_token(server: ScriptedOrigin) -> None:
     ],
 )
 def test_what_a_server_said_fits_one_line(body: bytes, said: str) -> None:
-    assert Answer(400, {}, body).detail() == said
+    assert Response(400, {}, body).detail() == said

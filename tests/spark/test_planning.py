@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from protocol.heads import ReplyHead
 from protocol.offsets import START
 from spark.http import SourceError
 from spark.options import parse_options
 from spark.planning import Planner
 from spark.ranges import Beyond
 from spark.reading import DataLoss
-from spark.streams import Head
 from tests.conftest import StartOrigin
 from tests.helpers.offsets import nameless
 from tests.helpers.scripted_origin import Answer, Recorded, ScriptedOrigin, SimpleStream
@@ -149,7 +149,7 @@ def test_a_stream_created_anew_begins_at_its_beginning(door: Door, writer: Write
 def test_where_incarnations_are_not_told_a_lower_tail_tells(server: ScriptedOrigin) -> None:
     query = streaming(Door(server.url), stream="a")
     before = {"a": {"offset": "t0005", "incarnation": ""}}
-    after = query.latest(before, {"a": Head("t0003", "")}, 0)
+    after = query.latest(before, {"a": ReplyHead(next_offset="t0003")}, 0)
     ((part,),) = query.plan_between(before, after)
     assert (part.start, part.end) == (START, "t0003")
 
@@ -178,7 +178,7 @@ def test_only_streams_that_changed_are_asked_about(server: ScriptedOrigin) -> No
     assert query.look() == query.look()
     assert [streams[name].counts["head"] for name in "ab"] == [1, 1]
     streams["b"].append(b'"1"')
-    assert query.look()["/ds/buck/b"].tail == AT(3)
+    assert query.look()["/ds/buck/b"].next_offset == AT(3)
     assert [streams[name].counts["head"] for name in "ab"] == [1, 2]
 
 

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from protocol.offsets import START
+from protocol.offsets import START, format_offset
 from spark.http import Client, SourceError
 from spark.options import parse_options
 from spark.planning import Partitions, Planner
@@ -304,6 +304,20 @@ def test_an_answer_that_leads_nowhere_is_not_asked_for_again(server: ScriptedOri
         with pytest.raises(DataLoss, match="ends at t0001, before t0009"):
             list(read_range(Streams(client), wanted))
     assert server.count() == 1
+
+
+def test_a_chunk_with_a_gateways_tag_names_its_stream_by_its_offset(server: ScriptedOrigin) -> None:
+    end = format_offset(0xC0FFEE, 3)
+    head = {"Content-Type": TEXT, "Stream-Next-Offset": end, "ETag": f'"{"0" * 32}"'}
+    server.on("GET", "/v1/stream/a", Answer(200, head, b"abc"))
+    same, other = (
+        Range("a", f"{number:016x}", START, end, end, Beyond.LATER) for number in (0xC0FFEE, 1)
+    )
+    with Client(Door(server.url).address) as client:
+        assert len(list(read_range(Streams(client), same))) == 1
+        with pytest.raises(DataLoss, match="created anew"):
+            list(read_range(Streams(client), other))
+    assert [request.method for request in server.requests] == ["GET", "GET"]
 
 
 def test_a_server_that_calls_everything_gone_is_an_error(server: ScriptedOrigin) -> None:

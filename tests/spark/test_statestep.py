@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from protocol.heads import ReplyHead
 from protocol.offsets import START
 from protocol.paths import stream_url
 from spark.statestep import Origin, Stream, judge_stream, update_state
@@ -263,5 +264,7 @@ BEFORE = Stream("s", "read", "", "1" * 16, nameless(5))
 def test_what_a_head_says_decides_what_is_read(
     answer: tuple[int, str, str, str], before: Stream | None, found: tuple[Any, ...]
 ) -> None:
-    stream = judge_stream("s", *answer, before)
+    status, incarnation, tail, content_type = answer
+    head = ReplyHead(content_type, next_offset=tail, incarnation=incarnation)
+    stream = judge_stream("s", status, head, before)
     assert (stream.status, stream.offset, stream.is_over) == found

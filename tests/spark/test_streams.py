@@ -8,10 +8,8 @@ from protocol.offsets import START, moved_to
 from protocol.paths import parse_path, stream_url
 from spark.http import Address, Client, SourceError
 from spark.streams import (
-    Head,
+    OffsetGone,
     Streams,
-    Trimmed,
-    incarnation_of,
     precedes,
     stream_name,
     stream_path,
@@ -52,28 +50,14 @@ def test_offsets_are_ordered() -> None:
     assert not precedes("x1", "x1") and not precedes("!", START)
 
 
-@pytest.mark.parametrize(
-    ("etag", "incarnation"),
-    [
-        ('"00c0ffee00c0ffee:12"', "00c0ffee00c0ffee"),
-        ('"00c0ffee00c0ffee:12:c"', "00c0ffee00c0ffee"),
-        ('"00c0ffee00c0ffee:0:12"', "00c0ffee00c0ffee"),
-        ('"00c0ffee00c0ffee:s0000000000000001"', "00c0ffee00c0ffee"),
-        ('"9a21f52d18ef33fb0a44c92da5a704d5"', ""),
-        ('"L3YxL3N0cmVhbS9h:-1:0000000000000000_0000000000000009"', ""),
-        ("", ""),
-    ],
-)
-def test_only_our_tags_tell_the_incarnation(etag: str, incarnation: str) -> None:
-    assert incarnation_of(etag) == incarnation
-
-
 def test_the_head_of_a_stream(at_door: Streams, writer: Writer) -> None:
     (tail,) = writer.lay("a", '"1"')
     first = at_door.head("a")
-    assert first is not None and first.tail == tail and len(first.incarnation) == 16
+    assert first is not None and first.next_offset == tail and len(first.incarnation) == 16
     tail = writer.append("a", '"2"')
-    assert at_door.head("a") == Head(tail, first.incarnation)
+    second = at_door.head("a")
+    assert second is not None
+    assert (second.next_offset, second.incarnation) == (tail, first.incarnation)
     writer.delete("a")
     assert at_door.head("a") is None
     writer.create("a")
@@ -123,7 +107,7 @@ def test_where_a_chunk_ends_costs_no_bytes(start_origin: StartOrigin) -> None:
         assert streams.border("a", AT(5)) is None  # inside a message
         assert streams.border("missing", START) is None
         writer.publish("a", offsets[3], b"[]")
-        assert streams.border("a", START) == Trimmed(offsets[3])
+        assert streams.border("a", START) == OffsetGone(offsets[3])
 
 
 def test_a_gateway_tells_where_chunks_end_too(gateway: Door, writer: Writer) -> None:
