@@ -4,7 +4,6 @@ cli         the parser: the flags of every command
 commands    what each command does, one module per command
 edge        Envoy in front of the gateways: its configuration and its process
 client      reading streams from the command line, and showing what was read
-multipart   reads the parts of a bootstrap as they arrive
 parent      starts, watches and stops several serving processes
 serve       what every serving process needs: its stop signal, file limit and address
 exits       errors that are told in one line, and exit codes

@@ -16,18 +16,11 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from protocol.heads import ReplyHead, parse_head
 from protocol.media import media_type
 from protocol.multipart import MultipartError, Part, PartDecoder, boundary_of
-from protocol.names import (
-    JSON_TYPE,
-    STREAM_CLOSED,
-    STREAM_CURSOR,
-    STREAM_NEXT_OFFSET,
-    STREAM_SNAPSHOT_OFFSET,
-    STREAM_UP_TO_DATE,
-)
+from protocol.names import JSON_TYPE, STREAM_NEXT_OFFSET
 from protocol.offsets import START, is_offset
-from protocol.requests import is_true
 from protocol.state import split_array
 from weir.client.access import access_headers
 from weir.client.escapes import shown
@@ -111,7 +104,7 @@ class StreamClient:
         self._pause = pause
         self.url = url
         self.offset = START
-        self._cursor: str | None = None
+        self._cursor = ""
         self._up_to_date = False
         self._closed = False
 
@@ -156,21 +149,22 @@ class StreamClient:
                 yield batch
 
     async def _begin(self) -> AsyncIterator[Event]:
-        self.offset, self._cursor = START, None
+        self.offset, self._cursor = START, ""
         self._up_to_date = self._closed = False
         async with self._request("GET", f"{self.url}/bootstrap") as response:
-            boundary = boundary_of(response.headers.get("Content-Type", ""))
+            head = parse_head(response.headers)
+            boundary = boundary_of(head.content_type)
             is_too_large = response.status == TOO_LARGE
             if response.status in NO_BOOTSTRAP or (response.status == 200 and boundary is None):
                 yield Begun(None, by_replay=True)
                 return
             if boundary is not None and response.status == 200:
-                told = response.headers.get(STREAM_SNAPSHOT_OFFSET, START)
-                snapshot_offset = None if told == START else told
+                told = head.snapshot_offset
+                snapshot_offset = None if told in ("", START) else told
                 yield Begun(snapshot_offset)
                 async for batch in _bootstrap_batches(response, boundary, snapshot_offset):
                     yield batch
-                self._move(response)
+                self._move(head)
             elif not is_too_large:
                 raise RequestFailed(str(await _refusal(response)))  # beginning again is no help
         if is_too_large:
@@ -182,7 +176,7 @@ class StreamClient:
         async with self._request("HEAD", self.url) as response:
             if response.status != 200:
                 raise RequestFailed(str(await _refusal(response)))
-            snapshot_offset = response.headers.get(STREAM_SNAPSHOT_OFFSET)
+            snapshot_offset = parse_head(response.headers).snapshot_offset or None
         yield Begun(snapshot_offset)
         if snapshot_offset is None:
             return
@@ -193,9 +187,10 @@ class StreamClient:
                 raise await _refusal(response)
             if response.status != 200:
                 raise RequestFailed(str(await _refusal(response)))
-            part = Part(response.headers.get("Content-Type", ""), await response.read())
+            head = parse_head(response.headers)
+            part = Part(head.content_type, await response.read())
             yield Batch(_snapshot_messages(part), f"of the snapshot at {snapshot_offset}")
-            self._move(response)
+            self._move(head)
 
     async def _read(self, **live: str) -> Batch:
         """What follows the offset; live, this waits for it, maybe in vain."""
@@ -204,15 +199,18 @@ class StreamClient:
         async with self._request("GET", f"{self.url}?{query}") as response:
             if response.status not in (200, 204):
                 raise await _refusal(response)
-            body = b"[]" if response.status == 204 else await _read_array(response)
+            head, body = parse_head(response.headers), b"[]"
+            if response.status == 200:
+                _check_json("the stream", head.content_type)
+                body = await response.read()
             batch = Batch(_split(body, self.url), f"after offset {self.offset}")
-            self._move(response)
+            self._move(head)
         return batch
 
     async def _wait(self) -> Batch:
         """One long-poll; a server that is away is asked again, ever more slowly."""
         pause = FIRST_PAUSE_SECS
-        live = {"live": "long-poll"} | ({} if self._cursor is None else {"cursor": self._cursor})
+        live = {"live": "long-poll"} | ({"cursor": self._cursor} if self._cursor else {})
         while True:
             try:
                 return await self._read(**live)
@@ -221,15 +219,13 @@ class StreamClient:
                 await self._pause(pause)
                 pause = min(2 * pause, LAST_PAUSE_SECS)
 
-    def _move(self, response: aiohttp.ClientResponse) -> None:
-        headers = response.headers
-        offset = headers.get(STREAM_NEXT_OFFSET)
-        if offset is None or not is_offset(offset):
+    def _move(self, head: ReplyHead) -> None:
+        if not is_offset(head.next_offset):
             raise RequestFailed(f"{self.url} is no durable stream: no {STREAM_NEXT_OFFSET}")
         # A server that neither moves nor says that it is done would be asked forever.
-        self._up_to_date = is_true(headers.get(STREAM_UP_TO_DATE)) or offset == self.offset
-        self._closed = is_true(headers.get(STREAM_CLOSED))
-        self.offset, self._cursor = offset, headers.get(STREAM_CURSOR)
+        self._up_to_date = head.up_to_date or head.next_offset == self.offset
+        self._closed = head.closed
+        self.offset, self._cursor = head.next_offset, head.cursor
 
     @asynccontextmanager
     async def _request(
@@ -295,12 +291,6 @@ def _split(body: bytes, what: str) -> list[bytes]:
         return split_array(body)
     except ValueError as error:
         raise RequestFailed(f"{what}: no JSON array of messages: {shown(str(error))}") from None
-
-
-async def _read_array(response: aiohttp.ClientResponse) -> bytes:
-    _check_json("the stream", response.headers.get("Content-Type", ""))
-    body: bytes = await response.read()
-    return body
 
 
 def _check_json(what: str, content_type: str) -> None:

@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -19,14 +19,8 @@ import aiohttp
 from yarl import URL
 
 from gateway.devkeys import DEV_AUDIENCE, DEV_ISSUER, sign_token
-from protocol.names import (
-    JSON_TYPE,
-    PRODUCER_EPOCH,
-    PRODUCER_EXPECTED_SEQ,
-    PRODUCER_ID,
-    PRODUCER_SEQ,
-    STREAM_CLOSED,
-)
+from protocol.heads import ReplyHead, parse_head
+from protocol.names import JSON_TYPE, PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ
 from weir.client.access import access_headers, token_of
 from weir.client.stream import FIRST_PAUSE_SECS, LAST_PAUSE_SECS, parse_url
 from weir.commands.token import ALL_SCOPES, parse_duration
@@ -49,23 +43,23 @@ class Step(Enum):
     NEVER = "it will not get better"
 
 
-def judge(status: int, headers: Mapping[str, str]) -> Step:
+def judge(status: int, head: ReplyHead) -> Step:
     if status in (200, 204):
         return Step.DONE
     if status == 404:
         return Step.CREATE
     if status == 401:
         return Step.TOKEN
-    if status == 409 and PRODUCER_EXPECTED_SEQ in headers and STREAM_CLOSED not in headers:
+    if status == 409 and head.expected_seq is not None and not head.closed:
         return Step.EPOCH
-    if status == 403 and PRODUCER_EPOCH in headers:
+    if status == 403 and head.producer_epoch is not None:
         return Step.EPOCH
     return Step.AGAIN if status == 429 or status >= 500 else Step.NEVER
 
 
 @dataclass(slots=True)
-class Place:
-    """The number of the next message; a new epoch begins to count anew."""
+class Number:
+    """That of the next message; a new epoch begins to count anew."""
 
     epoch: int
     seq: int = 0
@@ -117,7 +111,7 @@ class Producer:
         self._url = url
         self._name = name
         self._tokens = tokens
-        self._place = Place(_now_ms())
+        self._number = Number(_now_ms())
 
     async def beat(self, every_secs: float, count: int | None) -> None:
         """Beats that an outage swallowed are not made up for: the next one comes in time."""
@@ -145,7 +139,7 @@ class Producer:
                 step = Step.EPOCH if step is Step.DONE else step
             match step:
                 case Step.DONE:
-                    self._place.seq += 1
+                    self._number.seq += 1
                     if failed:
                         warn("it goes on")
                     return
@@ -153,7 +147,7 @@ class Producer:
                     raise RequestFailed(said)
                 case Step.EPOCH if not renewed:
                     renewed = True
-                    self._place.next_epoch()
+                    self._number.next_epoch()
                     continue
             if not failed:
                 warn(f"{said}; trying until it works")
@@ -162,9 +156,9 @@ class Producer:
             pause = min(2 * pause, LAST_PAUSE_SECS)
 
     async def _append(self, body: bytes) -> tuple[Step, str]:
-        place = self._place
-        numbers = {PRODUCER_EPOCH: str(place.epoch), PRODUCER_SEQ: str(place.seq)}
-        return await self._ask("POST", {PRODUCER_ID: self._name, **numbers}, body)
+        epoch, seq = str(self._number.epoch), str(self._number.seq)
+        headers = {PRODUCER_ID: self._name, PRODUCER_EPOCH: epoch, PRODUCER_SEQ: seq}
+        return await self._ask("POST", headers, body)
 
     async def _ask(self, method: str, headers: dict[str, str], body: bytes) -> tuple[Step, str]:
         token = self._tokens(time.time())
@@ -177,7 +171,9 @@ class Producer:
             ) as answer:
                 await answer.read()
                 status = 200 if answer.status == 201 else answer.status
-                return judge(status, answer.headers), f"{method} {self._url}: {answer.status}"
+                return judge(
+                    status, parse_head(answer.headers)
+                ), f"{method} {self._url}: {answer.status}"
         except (aiohttp.ClientError, TimeoutError) as error:
             return Step.AGAIN, f"{method} {self._url}: {error or type(error).__name__}"
 

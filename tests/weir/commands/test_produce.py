@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.devkeys import ensure_dev_key
+from protocol.heads import parse_head
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import Client
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped
@@ -57,7 +58,8 @@ def run(weir: Weir, scripted: ScriptedOrigin, answers: Sequence[Answer], *flags:
     ],
 )
 def test_what_an_answer_means(status: int, headers: dict[str, str], step: Step) -> None:
-    assert judge(status, headers) is step
+    named = {name.lower(): value for name, value in headers.items()}
+    assert judge(status, parse_head(named)) is step
 
 
 def test_a_stream_is_made_and_gets_its_messages(
