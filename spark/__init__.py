@@ -30,5 +30,6 @@ run        new lines to tables, tables to a report; statestep brings state up to
 intake     the lines of one batch into files, each request once
 tables     a folder of tables, changed only as a whole
 session    one session for a run; progress tells its operator
+summary    tables to the numbers of the report; statesummary those about state
 report     numbers to one HTML page
 """

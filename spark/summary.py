@@ -2,13 +2,13 @@
 
 Percentiles are by nearest rank over the bins of the latency tables, added up for whatever is looked
 at. Requests that wait by design (long-polls, event streams) are in no percentile of the totals.
+`statesummary` has the numbers about state.
 """
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
-from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -23,24 +23,21 @@ from spark.report.data import (
     Gap,
     ModeTimes,
     Moment,
-    Pair,
     Percentiles,
     Quality,
     ReportData,
     Sessions,
-    State,
-    StateMoment,
     StreamTraffic,
     SubjectUsage,
     Totals,
-    TypeState,
     choose_days,
     choose_step,
 )
+from spark.statesummary import StateSummary, slot_of
 from spark.tables import Tables
 from spark.traffic import bin_of
 
-LARGEST = 100  # streams, subjects, types and pairs that are shown
+LARGEST = 100  # streams, subjects, failures, types and pairs that are shown
 WAITING = ("long-poll", "sse")
 TRAFFIC_MOMENTS = ("requests_saved", "bytes_sent", "bytes_saved", "errors", "token_failures")
 TRAFFIC_TOTALS = (*TRAFFIC_MOMENTS, "requests", "bytes_received")
@@ -50,21 +47,29 @@ Bins = Mapping[int, int]  # requests by microseconds
 
 
 class Summary:
-    def __init__(self, session: SparkSession, tables: Tables, schemas: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        tables: Tables,
+        schemas: Mapping[str, Any],
+        most: int = LARGEST,
+    ) -> None:
         """`schemas` are those of the tables that are made of requests."""
         self._session = session
         self._tables = tables
         self._schemas = schemas
+        self._most = most
 
     def make(self, logs: str, origin: str, notes: Iterable[str] = ()) -> ReportData:
         now = datetime.now(UTC)
         drawn, left_out = self._drawn(now.date())
         seen = self._seen(drawn)
         step_ms = choose_step(seen["first_ms"] or 0, seen["last_ms"] or 0)
-        slot = F.when(drawn, _slot("minute", step_ms))
+        slot = F.when(drawn, slot_of("minute", step_ms))
         slots = self._slots(slot)
         bins = self._bins(self._quick().withColumn("slot", slot), "slot")
         workers = self._workers()
+        state = StateSummary(self._session, self._tables, self._most)
         return ReportData(
             made_ms=int(now.timestamp() * 1000),
             logs=logs,
@@ -78,9 +83,9 @@ class Summary:
             subjects=self._subjects(),
             sessions=self._sessions(),
             failures=self._failures(),
-            state=self._state(now + timedelta(days=1)) if origin else None,
-            pairs=self._pairs(),
-            paired=self._count_pairs(),
+            state=state.summarise(now + timedelta(days=1)) if origin else None,
+            pairs=state.largest_pairs(),
+            paired=state.count_pairs(),
             quality=self._quality(workers),
         )
 
@@ -104,16 +109,14 @@ class Summary:
         return F.col("date").between(first, last), [note]
 
     def _seen(self, drawn: Column) -> Row:
-        return _first(
-            self._table("usage").agg(
-                F.count_distinct(F.when(F.col("stream") != "", F.col("stream"))).alias("streams"),
-                F.count_distinct(F.when(F.col("subject") != "", F.col("subject"))).alias(
-                    "subjects"
-                ),
-                F.unix_millis(F.min(F.when(drawn, F.col("first_seen")))).alias("first_ms"),
-                F.unix_millis(F.max(F.when(drawn, F.col("last_seen")))).alias("last_ms"),
-            )
+        columns = (
+            F.count_distinct(F.when(F.col("stream") != "", F.col("stream"))).alias("streams"),
+            F.count_distinct(F.when(F.col("subject") != "", F.col("subject"))).alias("subjects"),
+            F.unix_millis(F.min(F.when(drawn, F.col("first_seen")))).alias("first_ms"),
+            F.unix_millis(F.max(F.when(drawn, F.col("last_seen")))).alias("last_ms"),
         )
+        [row] = self._table("usage").agg(*columns).collect()
+        return row
 
     def _slots(self, slot: Column) -> list[Row]:
         """Traffic by step and verdict: few rows, from which everything else is added up. What is
@@ -203,7 +206,9 @@ class Summary:
             self._table("sse_sessions")
             .groupBy(bin_of(duration).alias("bin_us"), "ended")
             .agg(
-                F.count(F.lit(1)).alias("sessions"), _sum("bytes_sent"), F.max(duration).alias("us")
+                F.count(F.lit(1)).alias("sessions"),
+                F.sum("bytes_sent").alias("bytes_sent"),
+                F.max(duration).alias("us"),
             )
             .collect()
         )
@@ -232,127 +237,20 @@ class Summary:
                 F.unix_millis(F.max("last_seen")).alias("last_ms"),
             )
             .orderBy(F.desc("requests"), "status", "error", "mode")
-            .limit(LARGEST)
+            .limit(self._most)
             .collect()
         )
         return [Failure(**row.asDict()) for row in rows]
 
-    # -- state ---------------------------------------------------------------------------------
-
-    def _state(self, until: datetime) -> State | None:
-        streams, counts = self._stored("state_streams"), self._stored("state_counts")
-        if streams is None or counts is None:
-            return None
-        read = _first(
-            streams.where("status = 'read'").agg(
-                F.count(F.lit(1)).alias("streams"), _sum("messages")
-            )
-        )
-        bad = self._stored("state_quarantine")
-        reasons = [] if bad is None else bad.groupBy("reason").count().collect()
-        types = self._types(counts)
-        step_ms, moments, left_out = self._state_moments([one.type for one in types], until)
-        return State(
-            streams=read["streams"],
-            messages=read["messages"],
-            quarantined={row["reason"]: row["count"] for row in reasons},
-            types=types,
-            all_types=counts.select("type").distinct().count(),
-            step_ms=step_ms,
-            moments=moments,
-            left_out=left_out,
-        )
-
-    def _types(self, counts: DataFrame) -> list[TypeState]:
-        """The largest by name, and all others as one."""
-        sums = [F.sum(name).alias(name) for name in ("entities", "inserts", "updates", "deletes")]
-        largest = (
-            counts.groupBy("type")
-            .agg(*sums)
-            .orderBy(F.desc("entities"), "type")
-            .limit(LARGEST)
-            .collect()
-        )
-        of_type = _named([row["type"] for row in largest]).alias("type")
-        holding = F.count_distinct(F.when(F.col("entities") > 0, F.col("stream")))
-        rows = counts.groupBy(of_type).agg(holding.alias("streams"), *sums).collect()
-        return [TypeState(**row.asDict()) for row in sorted(rows, key=lambda row: row["type"])]
-
-    def _state_moments(
-        self, types: list[str], until: datetime
-    ) -> tuple[int, list[StateMoment], int]:
-        """Writers say when a change was; what they put into the future is only counted."""
-        table = self._stored("state_by_minute")
-        if table is None:
-            return 1, [], 0
-        is_past = F.col("minute") <= F.lit(until)
-        changes = F.col("inserts") + F.col("updates") + F.col("deletes")
-        ends = _first(
-            table.agg(
-                F.unix_millis(F.min(F.when(is_past, F.col("minute")))).alias("first"),
-                F.unix_millis(F.max(F.when(is_past, F.col("minute")))).alias("last"),
-                F.coalesce(F.sum(F.when(~is_past, changes)), F.lit(0)).alias("left_out"),
-            )
-        )
-        if ends["first"] is None:
-            return 1, [], ends["left_out"]
-        step_ms = choose_step(ends["first"], ends["last"])
-        names = ("inserts", "updates", "deletes", "growth")
-        rows = (
-            table.where(is_past)
-            .groupBy(_slot("minute", step_ms).alias("slot"), _named(types).alias("type"))
-            .agg(*(F.sum(name).alias(name) for name in names))
-            .collect()
-        )
-        entities: dict[str, int] = {}
-        moments: dict[int, StateMoment] = {}
-        for slot in sorted({row["slot"] for row in rows}):
-            here = [row for row in rows if row["slot"] == slot]
-            for row in here:
-                entities[row["type"]] = entities.get(row["type"], 0) + row["growth"]
-            moments[slot] = StateMoment(
-                at_ms=slot,
-                entities=dict(entities),
-                inserts=sum(row["inserts"] for row in here),
-                updates=sum(row["updates"] for row in here),
-                deletes=sum(row["deletes"] for row in here),
-            )
-        return step_ms, list(moments.values()), ends["left_out"]
-
-    def _pairs(self) -> list[Pair]:
-        """Those with most reads, with most entities, and with most entities that nobody read."""
-        table = self._stored("traffic_and_state")
-        if table is None:
-            return []
-        numbers = ("requests", "reads", "readers", "bytes_sent", "entities", "changes")
-        whole = table.select(
-            "stream",
-            *(F.coalesce(name, F.lit(0)).alias(name) for name in numbers),
-            F.col("changed_entities").alias("changed"),
-            "growth",
-        )
-        orders = (whole, "reads"), (whole, "entities"), (whole.where("reads = 0"), "entities")
-        largest = [rows.orderBy(F.desc(order), "stream").limit(LARGEST) for rows, order in orders]
-        found = {
-            row["stream"]: row
-            for row in reduce(lambda one, other: one.unionByName(other), largest).collect()
-        }
-        pairs = (Pair(**row.asDict()) for row in found.values())
-        return sorted(pairs, key=lambda pair: (-pair.reads, -pair.entities, pair.stream))
-
-    def _count_pairs(self) -> int:
-        table = self._stored("traffic_and_state")
-        return 0 if table is None else table.count()
-
     # -- quality -------------------------------------------------------------------------------
 
     def _workers(self) -> list[Row]:
-        logs = self._stored("log_quality")
+        logs = self._tables.find(self._session, "log_quality")
         assert logs is not None
         return sorted(logs.collect(), key=lambda row: (row["gateway"], row["worker"] or 0))
 
     def _quality(self, workers: list[Row]) -> Quality:
-        reasons = self._stored("quarantine_reasons")
+        reasons = self._tables.find(self._session, "quarantine_reasons")
         assert reasons is not None
         return Quality(
             files=sum(row["files"] for row in workers),
@@ -377,17 +275,12 @@ class Summary:
         """One that is made of requests; it may have no rows."""
         return self._tables.read(self._session, name, self._schemas[name])
 
-    def _stored(self, name: str) -> DataFrame | None:
-        """One that is there or not."""
-        path = self._tables.path(name)
-        return self._session.read.parquet(str(path.resolve())) if path.exists() else None
-
     def _quick(self) -> DataFrame:
         return self._table("latency_by_minute").where(~F.col("mode").isin(*WAITING))
 
     def _largest(self, table: DataFrame, key: str, *sums: Column) -> list[Row]:
         grouped = table.groupBy(key).agg(*sums)
-        return grouped.orderBy(F.desc("requests"), key).limit(LARGEST).collect()
+        return grouped.orderBy(F.desc("requests"), key).limit(self._most).collect()
 
     def _bins(self, table: DataFrame, key: str) -> dict[Any, Bins]:
         rows = table.groupBy(key, "bin_us").agg(F.sum("requests").alias("requests")).collect()
@@ -476,24 +369,3 @@ def _percentile(bins: Bins, share: int) -> float:
         if reached * 100 >= whole * share:
             return bin_us / 1000
     raise AssertionError("the last bin reaches everything")
-
-
-def _sum(name: str) -> Column:
-    return F.coalesce(F.sum(name), F.lit(0)).alias(name)
-
-
-def _named(types: list[str]) -> Column:
-    """Types by their names, others as one without any; no type has an empty name."""
-    return F.when(F.col("type").isin(types), F.col("type")).otherwise("")
-
-
-def _slot(column: str, step_ms: int) -> Column:
-    """The beginning of the step that a time is in."""
-    at = F.unix_millis(column)
-    return at - at % step_ms
-
-
-def _first(rows: DataFrame) -> Row:
-    row = rows.first()
-    assert row is not None
-    return row

@@ -92,6 +92,11 @@ class Tables:
         """The columns are those of `schema`, also while there are no rows."""
         return _read(session, self.path(table).resolve(), schema)
 
+    def find(self, session: SparkSession, table: str) -> DataFrame | None:
+        """One that may not be there."""
+        path = self.path(table)
+        return session.read.parquet(str(path.resolve())) if path.exists() else None
+
     def begin(self) -> "Change":
         shutil.rmtree(self._staging, ignore_errors=True)
         self._staging.mkdir(parents=True)

@@ -146,10 +146,9 @@ def test_every_line_that_was_read_is_accounted_for(made: Made) -> None:
     assert total["lines"] == total["requests"] + total["duplicates"] + total["quarantined"]
 
 
-def test_the_report_says_what_the_tables_say(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark.summary.LARGEST", 2)
+def test_the_report_says_what_the_tables_say(made: Made) -> None:
     schemas = {name: schema_of(made.session, name) for name in (*FROM_REQUESTS, *FROM_TABLES)}
-    data = Summary(made.session, Tables(made.out), schemas).make("logs", "origin")
+    data = Summary(made.session, Tables(made.out), schemas, most=2).make("logs", "origin")
     [whole] = made.duck.rows(
         "select count(*) as requests, sum(bytes_sent) as bytes_sent, "
         "sum(upstream_requests) as origin_requests, "
