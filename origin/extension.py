@@ -18,7 +18,7 @@ from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.etags import matches
 from protocol.offsets import START, Offset, parse_offset
-from protocol.paths import Kind, Place, stream_url
+from protocol.paths import Kind, Resource, stream_url
 from protocol.replies import NO_STORE, RETRY_AFTER, Headers, Reply, problem
 from protocol.requests import (
     Create,
@@ -39,7 +39,7 @@ _BUCKET = Create(content_type=None, ttl_s=None, expires_at_ms=None, closed=False
 class Asked(NamedTuple):
     """A request for something that is not a stream."""
 
-    place: Place
+    place: Resource
     query: str
     headers: Mapping[str, str]
     request: web.BaseRequest

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar
 
-from protocol.nesting import BETWEEN, batches, places
+from protocol.nesting import BETWEEN, batches, nestings
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ async def in_turns(steps: Iterable[T]) -> AsyncIterator[T]:
 
 async def is_whole(stored: bytes) -> bool:
     """Whether what is stored behind a comma, up to the end of its append, is whole messages."""
-    return [place async for place in in_turns(places(stored))][-1:] == [BETWEEN]
+    return [nesting async for nesting in in_turns(nestings(stored))][-1:] == [BETWEEN]
 
 
 async def fitting_length(stored: bytes, most_bytes: int) -> int:

@@ -16,7 +16,7 @@ SLICE_BYTES = 32 * 1024
 _TOKEN = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)
 
 
-class Place(NamedTuple):
+class Nesting(NamedTuple):
     """What a byte is in, as far as the bytes before it tell."""
 
     in_string: bool = False
@@ -24,38 +24,38 @@ class Place(NamedTuple):
     depth: int = 0
 
 
-BETWEEN = Place()  # two messages
+BETWEEN = Nesting()  # two messages
 
 
-def after(place: Place, text: bytes) -> Place:
-    """Where one is behind `text`."""
-    pieces, escaped = _between_quotes(place, text)
-    outside = b"".join(pieces[place.in_string :: 2])
+def after(nesting: Nesting, text: bytes) -> Nesting:
+    """The nesting of the byte behind `text`."""
+    pieces, escaped = _between_quotes(nesting, text)
+    outside = b"".join(pieces[nesting.in_string :: 2])
     opened = outside.count(b"[") + outside.count(b"{")
     closed = outside.count(b"]") + outside.count(b"}")
-    in_string = place.in_string ^ (len(pieces) % 2 == 0)
-    return Place(in_string, escaped, place.depth + opened - closed)
+    in_string = nesting.in_string ^ (len(pieces) % 2 == 0)
+    return Nesting(in_string, escaped, nesting.depth + opened - closed)
 
 
-def _between_quotes(place: Place, text: bytes) -> tuple[list[bytes], bool]:
+def _between_quotes(nesting: Nesting, text: bytes) -> tuple[list[bytes], bool]:
     """Every second piece is a string; and whether the byte behind `text` is escaped."""
-    bare = text[place.escaped :].replace(b"\\\\", b"")
+    bare = text[nesting.escaped :].replace(b"\\\\", b"")
     return bare.replace(b'\\"', b"").split(b'"'), bare.endswith(b"\\")
 
 
-def places(stored: bytes) -> Iterator[Place]:
+def nestings(stored: bytes) -> Iterator[Nesting]:
     """From slice to slice. What begins behind a comma of an append, and goes on to its end, ends
     `BETWEEN` just when it began there: else it has one quote or one bracket too many."""
-    place = BETWEEN
+    nesting = BETWEEN
     for at in range(0, len(stored), SLICE_BYTES):
-        place = after(place, stored[at : at + SLICE_BYTES])
-        yield place
+        nesting = after(nesting, stored[at : at + SLICE_BYTES])
+        yield nesting
 
 
-def ends(place: Place, text: bytes) -> Iterator[int]:
-    """The places behind the commas between messages."""
-    in_string, depth = place.in_string, place.depth
-    for match in _TOKEN.finditer(text, place.escaped):
+def ends(nesting: Nesting, text: bytes) -> Iterator[int]:
+    """Where the commas between messages end."""
+    in_string, depth = nesting.in_string, nesting.depth
+    for match in _TOKEN.finditer(text, nesting.escaped):
         token = match[0]
         if token == b'"':
             in_string = not in_string
@@ -68,14 +68,14 @@ def ends(place: Place, text: bytes) -> Iterator[int]:
             depth += 1 if token in b"[{" else -1
 
 
-def _first_end(place: Place, text: bytes) -> int | None:
+def _first_end(nesting: Nesting, text: bytes) -> int | None:
     """Most slices of a large message are passed over without a look at each token."""
-    if place.depth:
-        pieces, _ = _between_quotes(place, text)
-        outside = b"".join(pieces[place.in_string :: 2]).translate(DELTAS, NOT_BRACKETS)
-        if place.depth + min(accumulate(memoryview(outside).cast("b")), default=0) > 0:
+    if nesting.depth:
+        pieces, _ = _between_quotes(nesting, text)
+        outside = b"".join(pieces[nesting.in_string :: 2]).translate(DELTAS, NOT_BRACKETS)
+        if nesting.depth + min(accumulate(memoryview(outside).cast("b")), default=0) > 0:
             return None
-    return next(ends(place, text), None)
+    return next(ends(nesting, text), None)
 
 
 def batches(stored: bytes) -> Iterator[list[bytes]]:
@@ -84,9 +84,9 @@ def batches(stored: bytes) -> Iterator[list[bytes]]:
     start = 0
     while len(stored) - start > SLICE_BYTES:
         at = start + SLICE_BYTES - 1  # the next byte may be the comma that we look for
-        place = after(BETWEEN, stored[start:at])
-        while (end := _first_end(place, stored[at : at + SLICE_BYTES])) is None:
-            place = after(place, stored[at : at + SLICE_BYTES])
+        nesting = after(BETWEEN, stored[start:at])
+        while (end := _first_end(nesting, stored[at : at + SLICE_BYTES])) is None:
+            nesting = after(nesting, stored[at : at + SLICE_BYTES])
             at += SLICE_BYTES
             assert at < len(stored), "the last message has no comma"
             yield []

@@ -62,7 +62,7 @@ class Kind(Enum):
     LISTING = auto()
 
 
-class Place(Struct, frozen=True, gc=False):
+class Resource(Struct, frozen=True, gc=False):
     """What a path names. `name` is that of the stream or bucket, `offset` that of a snapshot."""
 
     kind: Kind
@@ -70,7 +70,7 @@ class Place(Struct, frozen=True, gc=False):
     offset: str = ""
 
 
-def parse_path(path: str, max_bytes: int = MAX_NAME_BYTES) -> Place | None:
+def parse_path(path: str, max_bytes: int = MAX_NAME_BYTES) -> Resource | None:
     """None when the path is below neither prefix; raises ProtocolError for what is no name."""
     if path.startswith(STREAM_PREFIX):
         return _part_of(stream_name(path[len(STREAM_PREFIX) :], max_bytes))
@@ -81,8 +81,8 @@ def parse_path(path: str, max_bytes: int = MAX_NAME_BYTES) -> Place | None:
 
 def parse_source(path: str) -> str | None:
     """The name of the stream at a path, as headers have it; None for everything else."""
-    place = parse_path(path)
-    return place.name if place is not None and place.kind is Kind.STREAM else None
+    resource = parse_path(path)
+    return resource.name if resource is not None and resource.kind is Kind.STREAM else None
 
 
 def bucket_of(name: str) -> str:
@@ -91,38 +91,38 @@ def bucket_of(name: str) -> str:
     return bucket if len(bucket) > len(BUCKET_PREFIX) else ""
 
 
-def _part_of(name: str) -> Place:
+def _part_of(name: str) -> Resource:
     """A stream, or what belongs to one."""
     if not name.endswith("/bootstrap") and "/snapshot" not in name:
-        return Place(Kind.STREAM, name)
+        return Resource(Kind.STREAM, name)
     match = _PARTS.fullmatch(name)
     if match is None:
-        return Place(Kind.STREAM, name)
+        return Resource(Kind.STREAM, name)
     if match[2] is not None:
-        return Place(Kind.SNAPSHOT, match[1], match[2])
+        return Resource(Kind.SNAPSHOT, match[1], match[2])
     kind = Kind.BOOTSTRAP if name.endswith("/bootstrap") else Kind.LATEST_SNAPSHOT
-    return Place(kind, match[1])
+    return Resource(kind, match[1])
 
 
-def _bucketed(rest: str) -> Place:
+def _bucketed(rest: str) -> Resource:
     bucket, slash, local = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise ProtocolError(
             400, "invalid-bucket", "A bucket has 4 to 64 lower-case letters, digits, `_` or `-`."
         )
     if not slash:
-        return Place(Kind.BUCKET, BUCKET_PREFIX + bucket)
+        return Resource(Kind.BUCKET, BUCKET_PREFIX + bucket)
     if local == LISTING:
-        return Place(Kind.LISTING, BUCKET_PREFIX + bucket)
-    place = _part_of(local)
-    stream = place.name
+        return Resource(Kind.LISTING, BUCKET_PREFIX + bucket)
+    resource = _part_of(local)
+    stream = resource.name
     if "/" in stream or ".." in stream:
         raise _invalid("a stream of a bucket has neither `/` nor `..` in its name")
     if stream == LISTING:
         raise _invalid(f"`{LISTING}` is the listing of the bucket")
     if len(f"{bucket}/{stream}".encode()) > MAX_KEY_BYTES:
         raise _invalid(f"bucket and stream are longer than {MAX_KEY_BYTES} bytes")
-    return Place(place.kind, f"{BUCKET_PREFIX}{bucket}/{stream}", place.offset)
+    return Resource(resource.kind, f"{BUCKET_PREFIX}{bucket}/{stream}", resource.offset)
 
 
 def stream_name(raw: str, max_bytes: int = MAX_NAME_BYTES) -> str:

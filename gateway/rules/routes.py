@@ -18,7 +18,7 @@ from protocol.cursors import checked_cursor
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
 from protocol.offsets import NOW, START, are_ordered, is_event_id, is_offset
-from protocol.paths import LISTING, RESERVED, Kind, Place, parse_path, stream_url
+from protocol.paths import LISTING, RESERVED, Kind, Resource, parse_path, stream_url
 from protocol.requests import (
     LONG_POLL,
     MAX_LISTED,
@@ -47,8 +47,8 @@ _KNOWN = ("offset", "live", "cursor", "max_bytes")
 _MEMO_CHARACTERS = 512  # who makes long ones up shall not fill our memory with them
 _ACTIONS = {"GET": "read", "HEAD": "read", "POST": "write", "PUT": "create", "DELETE": "delete"}
 
-# What the methods of each kind of place are called in the log. To publish a snapshot replaces all
-# that was written before it, so the right to write is not enough.
+# What the methods of each kind are called in the log. To publish a snapshot replaces all that was
+# written before it, so the right to write is not enough.
 _READS = ("GET", "HEAD")
 _MODES: dict[Kind, dict[str, str]] = {
     Kind.STREAM: {"HEAD": "head", "POST": "append", "PUT": "create", "DELETE": "delete"},
@@ -116,23 +116,23 @@ def _read_route(method: str, path: str, query: str, max_path_bytes: int) -> Rout
     rest = path[len(STREAM_PREFIX) :]
     if path.startswith(STREAM_PREFIX) and rest.partition("/")[0] == RESERVED:
         return _service_route(action, path, query)
-    place = parse_path(path, max_path_bytes)
-    assert place is not None
-    if place.kind is Kind.STREAM and method == "GET":
-        return _read_of_stream(place, query)
-    modes = _MODES[place.kind]
+    resource = parse_path(path, max_path_bytes)
+    assert resource is not None
+    if resource.kind is Kind.STREAM and method == "GET":
+        return _read_of_stream(resource, query)
+    modes = _MODES[resource.kind]
     if method not in modes:
         raise _not_allowed(", ".join((*modes, "OPTIONS")))
-    part = _part_of(place, query)
+    part = _part_of(resource, query)
     return Route(
         modes[method],
         "snapshot" if modes[method] == "publish" else action,
-        place.name,
-        stream_url(place.name),
+        resource.name,
+        stream_url(resource.name),
         part=part,
-        offset=place.offset,
-        cacheable=method == "GET" and place.kind in (Kind.SNAPSHOT, Kind.BOOTSTRAP),
-        lists=place.kind is Kind.LISTING,
+        offset=resource.offset,
+        cacheable=method == "GET" and resource.kind in (Kind.SNAPSHOT, Kind.BOOTSTRAP),
+        lists=resource.kind is Kind.LISTING,
         query="" if method in _READS else _written_query(query),
     )
 
@@ -144,14 +144,14 @@ def _not_allowed(allowed: str) -> ProtocolError:
     return ProtocolError(405, "method-not-allowed", f"Use {allowed}.", (("Allow", allowed),))
 
 
-def _read_of_stream(place: Place, query: str) -> Route:
+def _read_of_stream(resource: Resource, query: str) -> Route:
     read = parse_read(query)
     mode = _mode_of(read)
     return Route(
         mode,
         "read",
-        place.name,
-        stream_url(place.name),
+        resource.name,
+        stream_url(resource.name),
         read,
         part=read.offset,
         offset=read.offset,
@@ -159,12 +159,12 @@ def _read_of_stream(place: Place, query: str) -> Route:
     )
 
 
-def _part_of(place: Place, query: str) -> str:
-    match place.kind:
+def _part_of(resource: Resource, query: str) -> str:
+    match resource.kind:
         case Kind.LATEST_SNAPSHOT:
             return SNAPSHOT
         case Kind.SNAPSHOT:
-            return f"{SNAPSHOT}/{quote(_checked_offset(place.offset), safe='-_')}"
+            return f"{SNAPSHOT}/{quote(_checked_offset(resource.offset), safe='-_')}"
         case Kind.BOOTSTRAP:
             check_bootstrap_query(query)
             return BOOTSTRAP

@@ -22,7 +22,7 @@ from gateway.rules.routes import (
 )
 from protocol.errors import ProtocolError
 from protocol.offsets import NOW, START, format_offset
-from protocol.paths import Kind, Place, parse_path
+from protocol.paths import Kind, Resource, parse_path
 from tests.helpers.offsets import nameless
 from tests.helpers.scripted_origin import Recorded
 
@@ -201,7 +201,7 @@ def test_a_snapshots_offset_reaches_the_origin_as_the_client_meant_it(offset: st
         assert error.code == "invalid-path"
         return
     assert found is not None and found.offset == offset
-    assert parse_path(found.target) == Place(Kind.SNAPSHOT, "a", offset)
+    assert parse_path(found.target) == Resource(Kind.SNAPSHOT, "a", offset)
 
 
 @pytest.mark.parametrize("query", ["live=sse", "live=long-poll", "live=", "%6Cive=x"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protocol import nesting
 from protocol.jsonmode import MAX_DEPTH, split_messages, stored_form
-from protocol.nesting import BETWEEN, batches, places
+from protocol.nesting import BETWEEN, batches, nestings
 from tests.protocol.test_jsonmode import HALVES, layouts, values
 
 TRICKY = ['"', "\\", '\\"', '",', "],[", "{", "}", ","]
@@ -18,7 +18,7 @@ messages_of = st.lists(values | texts | st.lists(texts, max_size=3), min_size=1,
 
 
 def is_whole(stored: bytes) -> bool:
-    return list(places(stored))[-1:] == [BETWEEN]
+    return list(nestings(stored))[-1:] == [BETWEEN]
 
 
 @given(messages_of, layouts, st.integers(1, 9))

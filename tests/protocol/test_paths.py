@@ -8,7 +8,7 @@ from protocol.errors import ProtocolError
 from protocol.paths import (
     PREFIX,
     Kind,
-    Place,
+    Resource,
     bucket_of,
     parse_path,
     parse_source,
@@ -175,7 +175,7 @@ def test_accepted_names_are_safe_to_compare(raw: str) -> None:
 LONGEST = "s" * (122 - len("buck/"))
 
 
-def place(path: str) -> Place | None:
+def resource(path: str) -> Resource | None:
     try:
         return parse_path(path)
     except ProtocolError:
@@ -185,50 +185,50 @@ def place(path: str) -> Place | None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/v1/stream/a/b", Place(Kind.STREAM, "a/b")),
-        ("/v1/stream/a/b/snapshot", Place(Kind.LATEST_SNAPSHOT, "a/b")),
-        ("/v1/stream/a/b/snapshot/7", Place(Kind.SNAPSHOT, "a/b", "7")),
-        ("/v1/stream/a/b/bootstrap", Place(Kind.BOOTSTRAP, "a/b")),
-        ("/v1/stream/a/snap%73hot/%37", Place(Kind.SNAPSHOT, "a", "7")),
-        ("/v1/stream/a/%62ootstrap", Place(Kind.BOOTSTRAP, "a")),
-        ("/v1/stream/snapshot", Place(Kind.STREAM, "snapshot")),
-        ("/v1/stream/bootstrap", Place(Kind.STREAM, "bootstrap")),
-        ("/v1/stream/snapshot/7", Place(Kind.STREAM, "snapshot/7")),
-        ("/v1/stream/snapshot/snapshot", Place(Kind.LATEST_SNAPSHOT, "snapshot")),
-        ("/v1/stream/bootstrap/bootstrap", Place(Kind.BOOTSTRAP, "bootstrap")),
-        ("/v1/stream/a/snapshot/snapshot", Place(Kind.SNAPSHOT, "a", "snapshot")),
-        ("/v1/stream/a/snapshot/bootstrap", Place(Kind.SNAPSHOT, "a", "bootstrap")),
-        ("/v1/stream/a/snapshots", Place(Kind.STREAM, "a/snapshots")),
-        ("/v1/stream/a/Snapshot", Place(Kind.STREAM, "a/Snapshot")),
-        ("/v1/stream/a/snapshot/b/c", Place(Kind.STREAM, "a/snapshot/b/c")),
-        ("/v1/stream/a/bootstrap/b", Place(Kind.STREAM, "a/bootstrap/b")),
-        ("/v1/stream/ds/buck", Place(Kind.STREAM, "ds/buck")),
-        ("/ds/buck", Place(Kind.BUCKET, "/ds/buck")),
-        ("/ds/%62uck", Place(Kind.BUCKET, "/ds/buck")),
-        ("/ds/" + "b" * 64, Place(Kind.BUCKET, "/ds/" + "b" * 64)),
-        ("/ds/_-09", Place(Kind.BUCKET, "/ds/_-09")),
-        ("/ds/buck/streams", Place(Kind.LISTING, "/ds/buck")),
-        ("/ds/buck/s", Place(Kind.STREAM, "/ds/buck/s")),
-        ("/ds/buck/caf%C3%A9", Place(Kind.STREAM, "/ds/buck/café")),
-        ("/ds/buck/__ds", Place(Kind.STREAM, "/ds/buck/__ds")),
-        ("/ds/buck/a.b", Place(Kind.STREAM, "/ds/buck/a.b")),
-        ("/ds/buck/streams2", Place(Kind.STREAM, "/ds/buck/streams2")),
-        ("/ds/buck/" + LONGEST, Place(Kind.STREAM, "/ds/buck/" + LONGEST)),
-        ("/ds/buck/snapshot", Place(Kind.STREAM, "/ds/buck/snapshot")),
-        ("/ds/buck/bootstrap", Place(Kind.STREAM, "/ds/buck/bootstrap")),
-        ("/ds/buck/s/snapshot", Place(Kind.LATEST_SNAPSHOT, "/ds/buck/s")),
-        ("/ds/buck/s/snapshot/0_1", Place(Kind.SNAPSHOT, "/ds/buck/s", "0_1")),
-        ("/ds/buck/s/snapshot/%30%5F1", Place(Kind.SNAPSHOT, "/ds/buck/s", "0_1")),
-        ("/ds/buck/s/snapshot/-1", Place(Kind.SNAPSHOT, "/ds/buck/s", "-1")),
-        ("/ds/buck/s/bootstrap", Place(Kind.BOOTSTRAP, "/ds/buck/s")),
-        ("/ds/buck/" + LONGEST + "/bootstrap", Place(Kind.BOOTSTRAP, "/ds/buck/" + LONGEST)),
+        ("/v1/stream/a/b", Resource(Kind.STREAM, "a/b")),
+        ("/v1/stream/a/b/snapshot", Resource(Kind.LATEST_SNAPSHOT, "a/b")),
+        ("/v1/stream/a/b/snapshot/7", Resource(Kind.SNAPSHOT, "a/b", "7")),
+        ("/v1/stream/a/b/bootstrap", Resource(Kind.BOOTSTRAP, "a/b")),
+        ("/v1/stream/a/snap%73hot/%37", Resource(Kind.SNAPSHOT, "a", "7")),
+        ("/v1/stream/a/%62ootstrap", Resource(Kind.BOOTSTRAP, "a")),
+        ("/v1/stream/snapshot", Resource(Kind.STREAM, "snapshot")),
+        ("/v1/stream/bootstrap", Resource(Kind.STREAM, "bootstrap")),
+        ("/v1/stream/snapshot/7", Resource(Kind.STREAM, "snapshot/7")),
+        ("/v1/stream/snapshot/snapshot", Resource(Kind.LATEST_SNAPSHOT, "snapshot")),
+        ("/v1/stream/bootstrap/bootstrap", Resource(Kind.BOOTSTRAP, "bootstrap")),
+        ("/v1/stream/a/snapshot/snapshot", Resource(Kind.SNAPSHOT, "a", "snapshot")),
+        ("/v1/stream/a/snapshot/bootstrap", Resource(Kind.SNAPSHOT, "a", "bootstrap")),
+        ("/v1/stream/a/snapshots", Resource(Kind.STREAM, "a/snapshots")),
+        ("/v1/stream/a/Snapshot", Resource(Kind.STREAM, "a/Snapshot")),
+        ("/v1/stream/a/snapshot/b/c", Resource(Kind.STREAM, "a/snapshot/b/c")),
+        ("/v1/stream/a/bootstrap/b", Resource(Kind.STREAM, "a/bootstrap/b")),
+        ("/v1/stream/ds/buck", Resource(Kind.STREAM, "ds/buck")),
+        ("/ds/buck", Resource(Kind.BUCKET, "/ds/buck")),
+        ("/ds/%62uck", Resource(Kind.BUCKET, "/ds/buck")),
+        ("/ds/" + "b" * 64, Resource(Kind.BUCKET, "/ds/" + "b" * 64)),
+        ("/ds/_-09", Resource(Kind.BUCKET, "/ds/_-09")),
+        ("/ds/buck/streams", Resource(Kind.LISTING, "/ds/buck")),
+        ("/ds/buck/s", Resource(Kind.STREAM, "/ds/buck/s")),
+        ("/ds/buck/caf%C3%A9", Resource(Kind.STREAM, "/ds/buck/café")),
+        ("/ds/buck/__ds", Resource(Kind.STREAM, "/ds/buck/__ds")),
+        ("/ds/buck/a.b", Resource(Kind.STREAM, "/ds/buck/a.b")),
+        ("/ds/buck/streams2", Resource(Kind.STREAM, "/ds/buck/streams2")),
+        ("/ds/buck/" + LONGEST, Resource(Kind.STREAM, "/ds/buck/" + LONGEST)),
+        ("/ds/buck/snapshot", Resource(Kind.STREAM, "/ds/buck/snapshot")),
+        ("/ds/buck/bootstrap", Resource(Kind.STREAM, "/ds/buck/bootstrap")),
+        ("/ds/buck/s/snapshot", Resource(Kind.LATEST_SNAPSHOT, "/ds/buck/s")),
+        ("/ds/buck/s/snapshot/0_1", Resource(Kind.SNAPSHOT, "/ds/buck/s", "0_1")),
+        ("/ds/buck/s/snapshot/%30%5F1", Resource(Kind.SNAPSHOT, "/ds/buck/s", "0_1")),
+        ("/ds/buck/s/snapshot/-1", Resource(Kind.SNAPSHOT, "/ds/buck/s", "-1")),
+        ("/ds/buck/s/bootstrap", Resource(Kind.BOOTSTRAP, "/ds/buck/s")),
+        ("/ds/buck/" + LONGEST + "/bootstrap", Resource(Kind.BOOTSTRAP, "/ds/buck/" + LONGEST)),
         ("/healthz", None),
         ("/v1/stream", None),
         ("/ds", None),
         ("/dsx/buck", None),
     ],
 )
-def test_path_names_one_thing(path: str, expected: Place | None) -> None:
+def test_path_names_one_thing(path: str, expected: Resource | None) -> None:
     assert parse_path(path) == expected
 
 
@@ -311,28 +311,28 @@ paths = st.builds(
 
 
 @given(paths)
-def test_a_place_leads_back_to_itself(path: str) -> None:
+def test_a_resource_leads_back_to_itself(path: str) -> None:
     """So two paths with one name are one resource, and no name is reached as two kinds."""
-    found = place(path)
+    found = resource(path)
     if found is None:
         return
     url = stream_url(found.name)
     match found.kind:
         case Kind.STREAM | Kind.BUCKET:
-            assert place(url) == found
+            assert resource(url) == found
         case Kind.LISTING:
-            assert place(f"{url}/streams") == found
+            assert resource(f"{url}/streams") == found
         case Kind.LATEST_SNAPSHOT:
-            assert place(f"{url}/snapshot") == found
+            assert resource(f"{url}/snapshot") == found
         case Kind.SNAPSHOT:
-            assert place(f"{url}/snapshot/{quote(found.offset, safe='')}") == found
+            assert resource(f"{url}/snapshot/{quote(found.offset, safe='')}") == found
         case Kind.BOOTSTRAP:
-            assert place(f"{url}/bootstrap") == found
+            assert resource(f"{url}/bootstrap") == found
 
 
 @given(rests, rests)
 def test_the_surfaces_never_meet(one: str, other: str) -> None:
-    flat, bucketed = place("/v1/stream/" + one), place("/ds/buck" + other)
+    flat, bucketed = resource("/v1/stream/" + one), resource("/ds/buck" + other)
     if flat is not None and bucketed is not None:
         assert flat.name != bucketed.name
         assert bucket_of(flat.name) == ""
