@@ -29,7 +29,7 @@ from origin.storage.base import (
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
-from protocol.names import BUCKET_PREFIX, STREAM_FORKED_FROM, STREAM_PREFIX
+from protocol.names import BUCKET_PREFIX, METHODS, STREAM_FORKED_FROM, STREAM_PREFIX
 from protocol.offsets import Offset
 from protocol.paths import Kind, parse_path, stream_url
 from protocol.replies import Headers, Reply, problem
@@ -40,7 +40,7 @@ from protocol.requests import (
     parse_create,
     parse_read,
 )
-from wire.http import METHODS, Stamp, base_url, fill_headers, preflight, to_response
+from wire.http import Stamp, base_url, fill_headers, preflight, to_response
 from wire.requests import read_body, unique_headers
 
 log = logging.getLogger("weir.origin")

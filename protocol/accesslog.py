@@ -27,7 +27,9 @@ MODES = (
     *("snapshot", "bootstrap", "publish", "withdraw", "bucket", "list"),
     *("preflight", "service", "other"),
 )
-VERDICTS = ("hit", "stale", "revalidated", "miss", "hub", "pass", "refused", "error")
+# Reads are requests that stored bytes could have answered; writes and the like are passed on.
+READ_VERDICTS = ("hit", "stale", "revalidated", "miss", "hub")
+VERDICTS = (*READ_VERDICTS, "pass", "refused", "error")
 ROLES = ("", "leader", "follower", "hub")
 ENDINGS = (
     *("", "rotated", "token-expired", "token-revoked", "slow", "client-left"),

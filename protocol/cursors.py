@@ -8,8 +8,8 @@ from hashlib import blake2b
 
 from protocol.errors import ProtocolError
 
-INTERVAL_S = 20
-EPOCH_S = 1_728_432_000  # 2024-10-09T00:00:00Z
+INTERVAL_SECS = 20
+EPOCH_SECS = 1_728_432_000  # 2024-10-09T00:00:00Z
 MAX_STEP = 180  # 3600 s of intervals
 
 MAX_DIGITS = 32  # more than any clock has, in whatever unit
@@ -21,7 +21,7 @@ def next_cursor(now_s: float, client_cursor: str | None, jitter_key: bytes) -> i
 
     What is no number counts as absent; a number never leads backwards.
     """
-    current = max(0, int((now_s - EPOCH_S) // INTERVAL_S))
+    current = max(0, int((now_s - EPOCH_SECS) // INTERVAL_SECS))
     if client_cursor is None:
         return current
     client = _parse(client_cursor)

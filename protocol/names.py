@@ -6,6 +6,7 @@ Header names are written in the case we send; requests are looked up in lower ca
 STREAM_PREFIX = "/v1/stream/"
 BUCKET_PREFIX = "/ds/"
 
+METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 MAX_SAFE_INTEGER = 2**53 - 1

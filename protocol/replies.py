@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from protocol.cursors import INTERVAL_SECS
 from protocol.errors import ProtocolError
 from protocol.etags import bootstrap_etag, matches, snapshot_etag, stream_etag
 from protocol.media import media_type, text_like
@@ -43,6 +44,7 @@ IMMUTABLE = "public, max-age=60, stale-while-revalidate=300, immutable"
 REVALIDATE = "public, max-age=0, must-revalidate"
 CLOSED: tuple[str, str] = (STREAM_CLOSED, "true")
 UP_TO_DATE: tuple[str, str] = (STREAM_UP_TO_DATE, "true")
+LIVE: tuple[str, str] = ("Cache-Control", f"public, max-age={INTERVAL_SECS}")
 RETRY_AFTER: Headers = (("Retry-After", "1"),)
 PROBLEM_TYPE: tuple[str, str] = ("Content-Type", "application/problem+json")
 
@@ -300,7 +302,7 @@ def tail_only(state: StreamState, body: bytes, tail: int, closed: bool) -> Reply
 def with_cursor(state: StreamState, reply: Reply, cursor: int | None) -> Reply:
     """A long-poll answer: keyed by offset and cursor, so a cache may hold it for an interval."""
     headers = tuple(h for h in reply.headers if h[0] != "Cache-Control")
-    headers += (NO_STORE if can_expire(state) else ("Cache-Control", "public, max-age=20"),)
+    headers += (NO_STORE if can_expire(state) else LIVE,)
     if cursor is not None:
         headers += ((STREAM_CURSOR, str(cursor)),)
     return Reply(reply.status, headers, reply.body)

@@ -15,9 +15,9 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pages.figures import plural
+from protocol.accesslog import READ_VERDICTS
 from spark.intake import LOG_FILES
 from spark.report.data import (
-    READ_VERDICTS,
     SESSION_BORDERS_MS,
     Failure,
     Gap,

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from protocol.accesslog import HOUR_MS
+from protocol.accesslog import HOUR_MS, READ_VERDICTS
 
-READ_VERDICTS = ("hit", "stale", "revalidated", "miss", "hub")
 PERCENTILES = (50, 90, 95, 99)
 FIRST_SEQ = 1
 

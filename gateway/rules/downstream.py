@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from gateway.entries import Entry, Form
 from gateway.rules.freshness import parse_cache_control
+from protocol.cursors import INTERVAL_SECS
 from protocol.media import media_type
 from protocol.names import (
     STREAM_CLOSED,
@@ -17,8 +18,6 @@ from protocol.names import (
     STREAM_UP_TO_DATE,
 )
 from protocol.replies import NO_STORE, Headers, Reply
-
-LIVE_SECS = 20  # one cursor interval: after it, the URL of a live read is another
 
 _TRUE = "true"
 _INERT = frozenset(
@@ -46,12 +45,13 @@ def _whole_seconds(seconds: float) -> int:
 
 
 def live_control(told: str) -> str:
-    """For a CDN, of live data: `told` is for chunks, which last longer than a live read's URL."""
+    """For a CDN, of live data: `told` is for chunks, which last longer than a live read's URL. That
+    changes with each interval of cursors."""
     values = parse_cache_control(told)
     if not told or not _NOT_KEPT.isdisjoint(values):
         return told
     lifetime = values.get("s-maxage", values.get("max-age"))
-    return f"max-age={LIVE_SECS if lifetime is None else min(LIVE_SECS, lifetime)}"
+    return f"max-age={INTERVAL_SECS if lifetime is None else min(INTERVAL_SECS, lifetime)}"
 
 
 def vary(entry: Entry, compressible: bool) -> str:
@@ -126,7 +126,7 @@ def live_headers(
 ) -> Headers:
     """Of a long-poll that brings data."""
     scope = "public" if entry.public else "private"
-    kept = ("Cache-Control", f"{scope}, max-age={LIVE_SECS}") if may_keep else NO_STORE
+    kept = ("Cache-Control", f"{scope}, max-age={INTERVAL_SECS}") if may_keep else NO_STORE
     headers: Headers = (
         ("Content-Type", entry.content_type),
         *stream_headers(entry, up_to_date=up_to_date),

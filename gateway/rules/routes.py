@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote_plus
 
 from protocol.cursors import checked_cursor
 from protocol.errors import ProtocolError
-from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
+from protocol.names import BUCKET_PREFIX, METHODS, STREAM_PREFIX
 from protocol.offsets import NOW, START, are_ordered, is_event_id, is_offset
 from protocol.paths import LISTING, RESERVED, Kind, Resource, parse_path, stream_url
 from protocol.requests import (
@@ -28,7 +28,6 @@ from protocol.requests import (
     parse_listing,
 )
 
-METHODS = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
 ZERO = "0000000000000000_0000000000000000"
 PREFIXES = (STREAM_PREFIX, BUCKET_PREFIX)
 BOOTSTRAP = "/bootstrap"

@@ -10,9 +10,6 @@ from datetime import date, timedelta
 
 from pages.times import MINUTE_MS, STEPS_MS
 
-# Reads are requests that stored bytes could have answered; writes and the like are passed on.
-READ_VERDICTS = ("hit", "stale", "hub", "revalidated", "miss")
-
 # Borders between the bars of the histogram of SSE sessions; the last bar is open.
 SESSION_BORDERS_MS = (1_000, 5_000, 15_000, 30_000, 45_000, 60_000, 90_000, 300_000, 3_600_000)
 

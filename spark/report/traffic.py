@@ -26,10 +26,9 @@ from pages.scales import (
     log_scale,
     time_axis,
 )
-from protocol.accesslog import VERDICTS
+from protocol.accesslog import READ_VERDICTS, VERDICTS
 from spark.report.data import (
     MAX_SLOTS,
-    READ_VERDICTS,
     ModeTimes,
     Moment,
     ReportData,

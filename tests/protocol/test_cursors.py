@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.cursors import (
-    EPOCH_S,
-    INTERVAL_S,
+    EPOCH_SECS,
+    INTERVAL_SECS,
     MAX_DIGITS,
     MAX_STEP,
     checked_cursor,
@@ -15,21 +15,21 @@ from protocol.cursors import (
 from protocol.errors import ProtocolError
 
 KEY = b"key"
-NOW_S = EPOCH_S + 1000 * INTERVAL_S  # interval 1000
+NOW_SECS = EPOCH_SECS + 1000 * INTERVAL_SECS  # interval 1000
 clocks = st.floats(0, 4e9)
 
 
 def test_epoch_is_the_ninth_of_october_2024() -> None:
-    assert datetime(2024, 10, 9, tzinfo=UTC).timestamp() == EPOCH_S
+    assert datetime(2024, 10, 9, tzinfo=UTC).timestamp() == EPOCH_SECS
 
 
 @pytest.mark.parametrize(
     ("now_s", "expected"),
     [
-        pytest.param(EPOCH_S, 0, id="epoch"),
-        pytest.param(EPOCH_S + 19.999, 0, id="end-of-the-first-interval"),
-        pytest.param(EPOCH_S + 20, 1, id="second-interval"),
-        pytest.param(EPOCH_S - 1000, 0, id="clock-before-the-epoch"),
+        pytest.param(EPOCH_SECS, 0, id="epoch"),
+        pytest.param(EPOCH_SECS + 19.999, 0, id="end-of-the-first-interval"),
+        pytest.param(EPOCH_SECS + 20, 1, id="second-interval"),
+        pytest.param(EPOCH_SECS - 1000, 0, id="clock-before-the-epoch"),
     ],
 )
 def test_without_a_client_cursor_the_current_interval_is_sent(now_s: float, expected: int) -> None:
@@ -53,14 +53,14 @@ def test_without_a_client_cursor_the_current_interval_is_sent(now_s: float, expe
     ],
 )
 def test_behind_or_unparsable_gives_the_current_interval(client: str) -> None:
-    assert next_cursor(NOW_S, client, KEY) == 1000
+    assert next_cursor(NOW_SECS, client, KEY) == 1000
 
 
 @pytest.mark.parametrize(
     "client", ["1000", "1001", "001000", "123456789", "9" * 15, "1" * 16, str(2**53 - 1), "9" * 32]
 )
 def test_client_not_behind_gets_a_step_of_1_to_180(client: str) -> None:
-    assert 1 <= next_cursor(NOW_S, client, KEY) - int(client) <= MAX_STEP
+    assert 1 <= next_cursor(NOW_SECS, client, KEY) - int(client) <= MAX_STEP
 
 
 @given(clocks, st.integers(0, 10**MAX_DIGITS - 1), st.binary(max_size=100))
@@ -79,8 +79,8 @@ def test_echoed_cursors_strictly_grow_whatever_the_clock_does(
 
 @given(st.integers(1000, 10**15 - 1), st.binary(max_size=100))
 def test_same_key_and_cursor_give_the_same_step_at_any_time(client: int, key: bytes) -> None:
-    earlier = next_cursor(NOW_S - 500, str(client), key)
-    assert next_cursor(NOW_S, str(client), key) == earlier
+    earlier = next_cursor(NOW_SECS - 500, str(client), key)
+    assert next_cursor(NOW_SECS, str(client), key) == earlier
 
 
 @pytest.mark.parametrize("token", [None, "", "abc", "-5", "5.0", "\u0665", "x" * 100])
@@ -97,15 +97,15 @@ def test_a_number_too_long_to_go_on_from_is_refused() -> None:
 
 
 def test_steps_differ_by_key_and_spread_over_the_whole_range() -> None:
-    steps = {next_cursor(NOW_S, "5000", b"%d" % n) - 5000 for n in range(5000)}
+    steps = {next_cursor(NOW_SECS, "5000", b"%d" % n) - 5000 for n in range(5000)}
     assert steps == set(range(1, MAX_STEP + 1))
 
 
 def test_long_keys_count_in_full() -> None:
     keys = [b"k" * 200 + b"%d" % n for n in range(20)]
-    assert len({next_cursor(NOW_S, "5000", key) for key in keys}) > 1
+    assert len({next_cursor(NOW_SECS, "5000", key) for key in keys}) > 1
 
 
 @given(st.text(max_size=20))
 def test_no_client_text_leads_below_the_current_interval(client: str) -> None:
-    assert next_cursor(NOW_S, client, KEY) >= 1000
+    assert next_cursor(NOW_SECS, client, KEY) >= 1000

@@ -6,9 +6,8 @@ from functools import cache
 from random import Random
 
 from pages.times import HOUR_MS, MINUTE_MS
-from protocol.accesslog import ENDINGS
+from protocol.accesslog import ENDINGS, READ_VERDICTS
 from spark.report.data import (
-    READ_VERDICTS,
     SESSION_BORDERS_MS,
     Failure,
     Gap,

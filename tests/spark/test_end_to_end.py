@@ -19,7 +19,7 @@ import pytest
 from loadtest.demo import ARCHIVES, STREAMS, make_tokens, start_servers, stop_servers, visit
 from loadtest.duck import connect
 from pages.figures import count, plural, ratio, share
-from spark.report.data import READ_VERDICTS
+from protocol.accesslog import READ_VERDICTS
 from tests.helpers.chromium import Chromium, Page
 from tests.helpers.require import need
 from tests.spark.conftest import QUICK_JAVA
