@@ -32,7 +32,7 @@ NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """Either `streams` or `bucket` says what is read.
 
     `start` and `end` are offsets by stream; that of "" is for all the others.
@@ -57,7 +57,7 @@ class Options:
         return self.end.get(stream, self.end.get("", NOW))
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """SourceError says which option is wrong, and never shows the token."""
     options = {name.lower(): value for name, value in given.items()}
     unknown = sorted(set(options) - {name.lower() for name in NAMES})
@@ -70,7 +70,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
         raise SourceError("either 'stream', 'streams' or 'bucket' must say what to read")
     if "prefix" in options and not bucket:
         raise SourceError("option 'prefix' goes with 'bucket'")
-    return Options(
+    return SourceOptions(
         address=Address(
             _sound(options, "url", url_fault),
             _sound(options, "token", token_fault),

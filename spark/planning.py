@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from protocol.heads import ReplyHead
 from protocol.offsets import NOW, START
 from spark.http import Client, SourceError
-from spark.options import Options
+from spark.options import SourceOptions
 from spark.ranges import Beyond, Range, cut, pack, shares, span
 from spark.reading import DataLoss
 from spark.streams import Listed, OffsetGone, Streams, precedes
@@ -33,7 +33,7 @@ BEGUN = ""  # in place of a stream, whose name is never empty
 
 
 class Planner:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._known: dict[str, tuple[Listed, ReplyHead]] = {}
 

@@ -34,7 +34,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark.http import Client
-from spark.options import Options, parse_options
+from spark.options import SourceOptions, parse_options
 from spark.planning import Heads, Partitions, Planner
 from spark.reading import read_ranges
 from spark.streams import Streams
@@ -83,7 +83,7 @@ class DurableStream(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
@@ -96,7 +96,7 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in the driver as long as its query; executors get a copy, of which they use `read`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._planner = Planner(options)
         self._target: Heads | None = None
@@ -134,7 +134,7 @@ def _as_partitions(planned: Partitions) -> list[InputPartition]:
     return [InputPartition(ranges) for ranges in planned]
 
 
-def _read(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """A plan without any partition comes here as one without a value."""
     with Client(options.address) as client:
         yield from read_ranges(
