@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
@@ -10,6 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from gateway.connections import NoConnection, NoConnectionInTime
 from gateway.rules.forwarding import BadAnswer
 from protocol.errors import ProtocolError
+from protocol.heads import ReplyHead, parse_head
 
 UNREACHABLE = "origin-unreachable"
 TIMEOUT = "origin-timeout"
@@ -40,12 +41,17 @@ class UpstreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamResponse:
-    """`headers` have lower-case names, and only those that may be passed on."""
+    """`headers` have lower-case names, and only those that may be passed on; `head` is their
+    meaning."""
 
     status: int
     headers: dict[str, str]
     body: bytes
     attempts: int = 1
+    head: ReplyHead = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "head", parse_head(self.headers))
 
 
 @dataclass(frozen=True, slots=True)

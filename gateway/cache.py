@@ -7,13 +7,13 @@ they have the names of `rules.routes`. What may be kept, and how long, is judged
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from gateway.asking import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from gateway.cdn import is_public
 from gateway.config import GatewayConfig
-from gateway.entries import Entry, incarnation_told, is_true, make_entry
+from gateway.entries import Entry, make_entry
 from gateway.flights import Flight
 from gateway.holdings import Holdings
 from gateway.packing import pack_entry, unpack_entry
@@ -27,6 +27,7 @@ from gateway.rules.routes import BOOTSTRAP, is_replaced, part_target
 from gateway.streams import News
 from gateway.tasks import Tasks
 from gateway.upstream import Upstream
+from protocol.heads import ReplyHead
 from protocol.offsets import NOW, START
 from protocol.paths import stream_url
 from protocol.replies import Reply
@@ -192,7 +193,7 @@ class Cache:
         took = time.monotonic() - started
         if response.status == 304 and kept is not None:
             answer = self._renew(flight, kept, response, took)
-        elif response.status == 200 and response.headers.get("stream-next-offset"):
+        elif response.status == 200 and response.head.next_offset:
             answer = self._take(flight, response, took)
         else:
             return self._refuse(flight, response, took)
@@ -204,7 +205,7 @@ class Cache:
         return answer
 
     def _refuse(self, flight: Flight[Fetched], response: UpstreamResponse, took: float) -> Fetched:
-        self._learn(flight, incarnation_told(response.headers))
+        self._learn(flight, response.head.incarnation)
         if response.status in (404, 410) and not flight.detached:  # else it is old news
             self._miss(*flight.key, response)
         stream = flight.key[0]
@@ -215,9 +216,9 @@ class Cache:
 
     def _miss(self, stream: str, offset: str, response: UpstreamResponse) -> None:
         """What is not there: the stream, the offset, or a part that it need not have?"""
-        earliest = response.headers.get("stream-earliest-offset")
-        is_there = response.status == 410 and incarnation_told(response.headers) != ""
-        if response.status == 410 and earliest is not None:
+        earliest = response.head.earliest_offset
+        is_there = response.status == 410 and response.head.incarnation != ""
+        if response.status == 410 and earliest:
             self._store.drop(stream, offset)
             self._purges.learn_earliest(stream, earliest)
         elif offset.startswith("/") or is_there:  # but another than the offset's
@@ -229,13 +230,12 @@ class Cache:
 
     def _take(self, flight: Flight[Fetched], response: UpstreamResponse, took: float) -> Fetched:
         stream, offset = flight.key
-        headers = response.headers
-        self._learn(flight, incarnation_told(headers))
-        policy = self._judge(stream, offset, headers)
+        self._learn(flight, response.head.incarnation)
+        policy = self._judge(stream, offset, response)
         entry = make_entry(
             stream,
             offset,
-            headers,
+            response.head,
             response.body,
             policy=policy,
             now=self._clock(),
@@ -244,12 +244,12 @@ class Cache:
         keep = policy.store and offset != NOW and not flight.detached
         stored = keep and self._store.put(entry)
         if stored and not policy.immutable:
-            self._wonder(stream, entry, headers)
+            self._wonder(stream, entry, response.head)
         return Fetched(entry, "miss", 200, stored, took)
 
-    def _wonder(self, stream: str, entry: Entry, headers: Mapping[str, str]) -> None:
+    def _wonder(self, stream: str, entry: Entry, head: ReplyHead) -> None:
         """An origin without Cache-Control does not say whether a stream can expire; HEAD does."""
-        if "cache-control" in headers or (entry.up_to_date and not entry.closed):
+        if head.cache_control or (entry.up_to_date and not entry.closed):
             return
         if self._streams.get(stream).expiry is Expiry.UNKNOWN:
             self._meet_soon(stream)
@@ -270,11 +270,11 @@ class Cache:
         request = UpstreamRequest("HEAD", stream_url(stream), upstream_headers({}))
         response = await self._upstream.fetch(request, on_departure=flight.depart)
         if response.status == 200:
-            self._learn(flight, incarnation_told(response.headers))
+            self._learn(flight, response.head.incarnation)
         if response.status == 200 and not flight.detached:
-            self._streams.learn_expiry(stream, response.headers)
+            self._streams.learn_expiry(stream, response.head)
             self._streams.introduce(stream)
-            earliest = response.headers.get("stream-earliest-offset", "")
+            earliest = response.head.earliest_offset
             if earliest and self._streams.learn_earliest(stream, earliest):
                 self._purges.trim(stream, earliest)
         return Fetched(Reply(response.status, ()), "pass", response.status)
@@ -283,11 +283,10 @@ class Cache:
         self, flight: Flight[Fetched], kept: Entry, response: UpstreamResponse, took: float
     ) -> Fetched:
         """304: what we have is still right; what the origin says beside that is merged in."""
-        headers = response.headers
-        self._learn(flight, incarnation_told(headers) or kept.incarnation)
-        up_to_date, closed = _merged(headers, kept)
+        self._learn(flight, response.head.incarnation or kept.incarnation)
+        up_to_date, closed = _merged(response.head, kept)
         kept.end_at(up_to_date=up_to_date, closed=closed)
-        kept.renew(self._judge(kept.stream, kept.offset, headers, kept), self._clock())
+        kept.renew(self._judge(kept.stream, kept.offset, response, kept), self._clock())
         if not flight.detached:
             self._store.put(kept)
         return Fetched(kept, "revalidated", 304, not flight.detached, took)
@@ -302,17 +301,16 @@ class Cache:
             flight.detached = news is News.CONTESTED  # else it brings the new one
 
     def _judge(
-        self, stream: str, offset: str, headers: Mapping[str, str], kept: Entry | None = None
+        self, stream: str, offset: str, response: UpstreamResponse, kept: Entry | None = None
     ) -> Policy:
-        up_to_date = is_true(headers, "stream-up-to-date")
-        closed = is_true(headers, "stream-closed")
+        up_to_date, closed = response.head.up_to_date, response.head.closed
         if kept is not None:
             up_to_date, closed = kept.up_to_date, kept.closed
         if offset == BOOTSTRAP:  # another one after the next snapshot, even of a closed stream
             up_to_date, closed = True, False
         expiry = self._streams.get(stream).expiry
         return judge(
-            headers, up_to_date=up_to_date, closed=closed, expiry=expiry, times=self._times
+            response.headers, up_to_date=up_to_date, closed=closed, expiry=expiry, times=self._times
         )
 
     # -- the second level ----------------------------------------------------------------------
@@ -332,11 +330,9 @@ class Cache:
         return same and not (known.earliest and is_replaced(value.offset, known.earliest))
 
 
-def _merged(headers: Mapping[str, str], kept: Entry) -> tuple[bool, bool]:
+def _merged(head: ReplyHead, kept: Entry) -> tuple[bool, bool]:
     """Whether a chunk with a 304 is up to date and closed. One that ended at a chunk's boundary is
     the tail's no more when others have followed; an origin that sends no Stream-* headers with a
     304 does not cut chunks, so there the same tag means the same tail."""
-    closed = kept.closed or is_true(headers, "stream-closed")
-    if "stream-next-offset" not in headers:
-        return kept.up_to_date, closed
-    return is_true(headers, "stream-up-to-date"), closed
+    closed = kept.closed or head.closed
+    return head.up_to_date if head.next_offset else kept.up_to_date, closed

@@ -5,15 +5,14 @@ A form is one content encoding. Its head is kept without Age, Date and request i
 change once a second, so the bytes up to the request id are kept for that second as well.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from weakref import ReferenceType, WeakValueDictionary, ref
 
 from gateway.rules.freshness import Policy
+from protocol.heads import ReplyHead
 from protocol.media import media_type, text_like
 from protocol.names import DEFAULT_CONTENT_TYPE
-from protocol.offsets import incarnation_of_offset
 from protocol.sse import (
     base64_event,
     base64_piece,
@@ -232,25 +231,24 @@ class Entry:
 def make_entry(
     stream: str,
     offset: str,
-    headers: Mapping[str, str],
+    head: ReplyHead,
     body: bytes,
     *,
     policy: Policy,
     now: float,
     public: bool,
 ) -> Entry:
-    """From an answer of the origin that has a `stream-next-offset`."""
-    etag = headers.get("etag", "")
+    """From an answer of the origin that has a next offset."""
     fresh_until = now + policy.fresh_s
     return Entry(
         stream,
         offset,
-        headers.get("content-type", DEFAULT_CONTENT_TYPE),
-        headers["stream-next-offset"],
-        is_true(headers, "stream-up-to-date"),
-        is_true(headers, "stream-closed"),
-        etag,
-        incarnation_told(headers),
+        head.content_type or DEFAULT_CONTENT_TYPE,
+        head.next_offset,
+        head.up_to_date,
+        head.closed,
+        head.etag,
+        head.incarnation,
         body,
         policy.immutable,
         now,
@@ -258,24 +256,6 @@ def make_entry(
         fresh_until + policy.stale_s,
         fresh_until + policy.stale_error_s,
         public,
-        no_store="no-store" in headers.get("cache-control", ""),
-        snapshot_offset=headers.get("stream-snapshot-offset", "") if offset.startswith("/") else "",
+        no_store="no-store" in head.cache_control,
+        snapshot_offset=head.snapshot_offset if offset.startswith("/") else "",
     )
-
-
-def is_true(headers: Mapping[str, str], name: str) -> bool:
-    return headers.get(name, "").strip().lower() == "true"
-
-
-def incarnation_told(headers: Mapping[str, str]) -> str:
-    """Of the stream that an answer with these headers is about; empty if they do not say."""
-    told = incarnation_of(headers.get("etag", ""))
-    return told or incarnation_of_offset(headers.get("stream-next-offset", ""))
-
-
-def incarnation_of(etag: str) -> str:
-    """The part that our origin puts first; other origins' tags say nothing of this kind."""
-    opaque = etag.removeprefix("W/").strip('"')
-    first, _, rest = opaque.partition(":")
-    hexadecimal = len(first) == 16 and all(c in "0123456789abcdef" for c in first)
-    return first if hexadecimal and rest else ""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from gateway.asking import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from gateway.calls import Call
-from gateway.entries import Entry, incarnation_told, is_true, make_entry
+from gateway.entries import Entry, make_entry
 from gateway.outcomes import FROM_HUB
 from gateway.readers import SseReader, Waiting
 from gateway.rules.downstream import passed_reply
@@ -255,22 +255,20 @@ class Hub:
         return None if eldest is None else eldest.token
 
     async def _take(self, response: UpstreamResponse) -> None:
-        headers = response.headers
-        next_offset = headers.get("stream-next-offset", "")
-        closed = is_true(headers, "stream-closed")
-        if self._hubs.is_another(self.stream, incarnation_told(headers), self._departure):
+        head = response.head
+        if self._hubs.is_another(self.stream, head.incarnation, self._departure):
             return  # which ended us, and all who wait begin anew
-        if response.status == 200 and next_offset:
+        if response.status == 200 and head.next_offset:
             await self._move(self._entry(response))
         elif response.status == 204:
-            self._nothing_new(next_offset, closed)
+            self._nothing_new(head.next_offset, head.closed)
             if self.is_wanted and time.monotonic() - self._asked_at < FIRST_PAUSE_SECS:
                 await asyncio.sleep(FIRST_PAUSE_SECS)  # an origin that does not wait
-        elif response.status == 410 and "stream-earliest-offset" in headers:
+        elif response.status == 410 and head.earliest_offset:
             self._refuse_waiting(_as_reply(response), "upstream-refused", at=self.position)
             self._leave_place("trimmed")
-            self._hubs.begins_at(self.stream, headers["stream-earliest-offset"])
-        elif response.status == 410 and incarnation_told(headers):  # there is a stream, but another
+            self._hubs.begins_at(self.stream, head.earliest_offset)
+        elif response.status == 410 and head.incarnation:  # there is a stream, but another
             self._refuse_waiting(_as_reply(response), "upstream-refused", at=self.position)
             self._leave_place("deleted")
         elif response.status in (404, 410):
@@ -300,7 +298,7 @@ class Hub:
         return make_entry(
             self.stream,
             self.position,
-            response.headers,
+            response.head,
             response.body,
             policy=NOT_STORED,
             now=time.time(),

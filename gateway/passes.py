@@ -6,7 +6,6 @@ whatever it makes obsolete is purged, here and at all other gateways, before the
 """
 
 import time
-from collections.abc import Mapping
 
 from gateway.answers import LARGE_BYTES, Answers
 from gateway.asking import (
@@ -18,7 +17,6 @@ from gateway.asking import (
 )
 from gateway.calls import Call
 from gateway.config import GatewayConfig
-from gateway.entries import incarnation_told
 from gateway.notices import Notice
 from gateway.outcomes import PASSED, WRITTEN
 from gateway.purges import Purges
@@ -28,6 +26,7 @@ from gateway.slots import Payers
 from gateway.spool import Outlet, Spools
 from gateway.streams import Streams
 from gateway.upstream import Upstream
+from protocol.heads import ReplyHead, parse_head
 from protocol.offsets import START
 from protocol.replies import Reply
 from wire.encoding import LAST_CHUNK, frame_chunk
@@ -65,17 +64,17 @@ class Passes:
             response = await self._fetch(call, call.route.target)
         except UpstreamError as error:
             if error.sent:  # it may have been carried out
-                await self._settle(call, _WHEN_DONE.get(mode, 0), {})
+                await self._settle(call, _WHEN_DONE.get(mode, 0), ReplyHead())
             raise
-        await self._settle(call, response.status, response.headers)
+        await self._settle(call, response.status, response.head)
         if mode != "delete":
-            await self._learn_incarnation(call.route, response.headers, departure)
+            await self._learn_incarnation(call.route, response.head, departure)
         forks = "stream-forked-from" in call.head.headers  # and may inherit an expiry
         if mode == "create" and response.status == 201 and not forks:
-            self._streams.learn_expiry(stream, call.head.headers)
+            self._streams.learn_expiry(stream, parse_head(call.head.headers))
         self._answers.send_reply(call, self._reply(call, response), error=_error_of(response))
 
-    async def _settle(self, call: Call, status: int, told: Mapping[str, str]) -> None:
+    async def _settle(self, call: Call, status: int, told: ReplyHead) -> None:
         """What a write with this outcome makes obsolete."""
         route, done, missing = call.route, status < 300, _is_missing(call, status)
         match route.mode:
@@ -86,7 +85,7 @@ class Passes:
             case "create" if status == 201:
                 await self._purges.publish(Notice("purge", route.stream, "created"))
             case "publish" if done:
-                earliest = told.get("stream-snapshot-offset", route.offset)
+                earliest = told.snapshot_offset or route.offset
                 await self._purges.publish(Notice("purge", route.stream, "snapshot", earliest))
             case "withdraw" if done:
                 await self._purges.publish(Notice("purge", route.stream, "snapshot"))
@@ -132,33 +131,30 @@ class Passes:
     async def _learn(self, call: Call, response: UpstreamResponse, departure: int) -> None:
         """What a look tells about the stream."""
         route = call.route
-        await self._learn_incarnation(route, response.headers, departure)
+        await self._learn_incarnation(route, response.head, departure)
         if route.mode not in _OF_STREAM:
             return
         if route.mode == "head" and response.status == 200:
-            self._streams.learn_expiry(route.stream, response.headers)
-        begins = self._learn_earliest(route, response.status, response.headers)
+            self._streams.learn_expiry(route.stream, response.head)
+        begins = self._learn_earliest(route, response.status, response.head)
         if not begins and _is_missing(call, response.status):
             await self._doubt(route.stream)
 
-    async def _learn_incarnation(
-        self, route: Route, told: Mapping[str, str], departure: int
-    ) -> None:
+    async def _learn_incarnation(self, route: Route, told: ReplyHead, departure: int) -> None:
         """Whoever sees the new stream by our answer finds nothing of the old one here or there."""
         if route.mode in _OF_OTHERS:
             return
-        await self._purges.learn_everywhere(route.stream, incarnation_told(told), departure)
+        await self._purges.learn_everywhere(route.stream, told.incarnation, departure)
 
     async def _doubt(self, stream: str) -> None:
         if self._purges.doubt(stream):
             await self._purges.tell(stream)
 
-    def _learn_earliest(self, route: Route, status: int, told: Mapping[str, str]) -> bool:
+    def _learn_earliest(self, route: Route, status: int, told: ReplyHead) -> bool:
         """Whether the answer says where the stream begins; then the stream is there."""
-        earliest = told.get("stream-earliest-offset")
-        if earliest is None or status not in (200, 410):
+        if not told.earliest_offset or status not in (200, 410):
             return False
-        self._purges.learn_earliest(route.stream, earliest)
+        self._purges.learn_earliest(route.stream, told.earliest_offset)
         return True
 
     async def stream(self, call: Call, live_offset: str = "") -> None:
@@ -176,8 +172,9 @@ class Passes:
             payers = Payers(call.principal.subject)
             async with self._upstream.open(request, live=live, payers=payers) as answer:
                 call.upstream_requests += 1
-                await self._learn_incarnation(route, answer.headers, departure)
-                reply = self._begun(call, answer)
+                head = parse_head(answer.headers)
+                await self._learn_incarnation(route, head, departure)
+                reply = self._begun(call, answer, head)
                 if answer.status in (204, 304):  # nothing new after all
                     self._answers.send_reply(call, reply)
                     return
@@ -191,10 +188,10 @@ class Passes:
                     await outlet.empty()
         self._answers.end(call, answer.status, outlet, LAST_CHUNK if call.knows_chunks else b"")
 
-    def _begun(self, call: Call, answer: UpstreamStream) -> Reply:
-        begins = answer.headers.get("stream-snapshot-offset", START)
-        if call.route.mode == "bootstrap" and begins != START:  # and is smaller from now on
-            self._purges.learn_earliest(call.stream, begins)
+    def _begun(self, call: Call, answer: UpstreamStream, head: ReplyHead) -> Reply:
+        begins = head.snapshot_offset
+        if call.route.mode == "bootstrap" and begins not in ("", START):
+            self._purges.learn_earliest(call.stream, begins)  # and the next is smaller
         return Reply(answer.status, self._answers.heads.passed(call, answer.status, answer.headers))
 
     # -- pieces --------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ told: a slow old answer must not bring an old stream back. Of two that were unde
 time nobody can say which is the older, so then neither is believed.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import count, islice
@@ -14,6 +13,7 @@ from itertools import count, islice
 from cachetools import Cache, LRUCache
 
 from gateway.rules.freshness import Expiry
+from protocol.heads import ReplyHead
 from protocol.offsets import are_ordered
 
 MAX_STREAMS = 100_000
@@ -88,13 +88,11 @@ class Streams:
         known.incarnation, known.told_at = incarnation, next(self.stamps)
         return News.FIRST if first else News.REPLACED
 
-    def learn_expiry(self, stream: str, headers: Mapping[str, str]) -> None:
-        """From the headers of a PUT that succeeded, or of the answer to a HEAD."""
+    def learn_expiry(self, stream: str, head: ReplyHead) -> None:
+        """From the answer to a HEAD, or from a PUT that succeeded: it has the same headers."""
         known = self.get(stream)
-        ttl = headers.get("stream-ttl", "")
-        known.ttl_s = float(ttl) if ttl.isascii() and ttl.isdigit() and len(ttl) < 16 else None
-        expires = ttl != "" or "stream-expires-at" in headers
-        known.expiry = Expiry.POSSIBLE if expires else Expiry.NEVER
+        known.ttl_s = head.ttl_s
+        known.expiry = Expiry.POSSIBLE if head.can_expire else Expiry.NEVER
 
     def learn_earliest(self, stream: str, earliest: str) -> bool:
         """Whether it is news. Within an incarnation it only grows."""

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.entries import OVERHEAD_BYTES, Entry, Form, incarnation_of, is_true
-from protocol.etags import format_etag, matches
+from gateway.entries import OVERHEAD_BYTES, Entry, Form
+from protocol.etags import matches
 from tests.helpers.parts import INCARNATION
 
 CHUNK = Entry("a", "-1", "text/plain", "5", False, False, "", "", b"hello", True, 0, 60, 360, 999)
@@ -141,35 +141,3 @@ def test_an_event_is_made_once_in_the_way_of_its_type(kind: str, event: bytes) -
 )
 def test_only_text_can_end_within_a_character(kind: str, body: bytes, within: bool) -> None:
     assert replace(CHUNK, content_type=kind, body=body).ends_within_character is within
-
-
-# -- what the origin says ------------------------------------------------------------------------
-
-
-@given(st.integers(0, 2**64 - 1), st.integers(0, 99), st.integers(0, 99), st.booleans())
-def test_our_origins_tags_name_the_incarnation(n: int, start: int, end: int, closed: bool) -> None:
-    incarnation = f"{n:016x}"
-    assert incarnation_of(format_etag(incarnation, start, end, closed)) == incarnation
-    assert incarnation_of("W/" + format_etag(incarnation, start, end, closed)) == incarnation
-
-
-@pytest.mark.parametrize(
-    "tag",
-    [
-        "",
-        '"',
-        '"0000000000000000_0000000000000005"',
-        '"L3YxL3N0cmVhbS9h:0:5"',
-        '"00112233445566aa"',
-    ],
-)
-def test_other_origins_tags_name_none(tag: str) -> None:
-    assert incarnation_of(tag) == ""
-
-
-@pytest.mark.parametrize(
-    ("value", "true"), [("true", True), (" TRUE ", True), ("1", False), ("", False)]
-)
-def test_true_is_a_word(value: str, true: bool) -> None:
-    assert is_true({"stream-closed": value}, "stream-closed") is true
-    assert not is_true({}, "stream-closed")

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.rules.freshness import Expiry
 from gateway.streams import MAX_STREAMS, News, Streams
+from protocol.heads import ReplyHead, parse_head
 
 
 @pytest.fixture
@@ -105,12 +106,12 @@ def test_expiry_is_learned_from_headers(
     streams: Streams, headers: dict[str, str], expiry: Expiry, ttl_s: float | None
 ) -> None:
     assert streams.get("a").expiry is Expiry.UNKNOWN
-    streams.learn_expiry("a", headers)
+    streams.learn_expiry("a", parse_head(headers))
     assert (streams.get("a").expiry, streams.get("a").ttl_s) == (expiry, ttl_s)
 
 
 def test_a_sliding_window_is_renewed_several_times_before_it_ends(streams: Streams) -> None:
-    streams.learn_expiry("a", {"stream-ttl": "40"})
+    streams.learn_expiry("a", ReplyHead(can_expire=True, ttl_s=40))
     streams.get("a").touched_at = 100.0
     assert not streams.needs_touch("a", 109.0)
     assert streams.needs_touch("a", 111.0)
@@ -119,7 +120,7 @@ def test_a_sliding_window_is_renewed_several_times_before_it_ends(streams: Strea
 @pytest.mark.parametrize("headers", [{}, {"stream-expires-at": "2030-01-01T00:00:00Z"}])
 def test_what_has_no_window_needs_no_touch(streams: Streams, headers: dict[str, str]) -> None:
     assert not streams.needs_touch("a", 10.0**9)
-    streams.learn_expiry("a", headers)
+    streams.learn_expiry("a", parse_head(headers))
     assert not streams.needs_touch("a", 10.0**9)
 
 
@@ -132,7 +133,7 @@ def test_what_is_known_is_bounded(streams: Streams) -> None:
 def test_streams_that_were_told_of_are_named_newest_first() -> None:
     streams = Streams()
     streams.learn_incarnation("a", "1", 1)
-    streams.learn_expiry("b", {})
+    streams.learn_expiry("b", ReplyHead())
     streams.get("only asked for")
     assert streams.recent(9) == ["b", "a"]
     assert streams.recent(1) == ["b"]

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from gateway.entries import OVERHEAD_BYTES, Entry, make_entry
 from gateway.hub import NOT_STORED
 from gateway.window import Window, Windows
+from protocol.heads import parse_head
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import chunk
 
 
 def entry(start: int, body: bytes = b"x") -> Entry:
-    headers = chunk(start, start + len(body), tail=True)
-    return make_entry("a", nameless(start), headers, body, policy=NOT_STORED, now=0, public=False)
+    head = parse_head(chunk(start, start + len(body), tail=True))
+    return make_entry("a", nameless(start), head, body, policy=NOT_STORED, now=0, public=False)
 
 
 def lone(most: int) -> Window:
