@@ -21,14 +21,12 @@ from gateway.rules.challenges import Reason, invalid_token
 from protocol import replies
 from protocol.media import text_like
 from protocol.names import STREAM_CURSOR, STREAM_NEXT_OFFSET, STREAM_SSE_DATA_ENCODING
-from protocol.offsets import moved_to, position_of
 from protocol.replies import Headers, Reply
 from protocol.sse import (
     DATA_END,
     DATA_START,
-    base64_event,
+    HeldText,
     comment,
-    complete_utf8,
     control_event,
     data_event,
 )
@@ -281,12 +279,12 @@ class SseReader:
         "_expires",
         "_gone",
         "_greeted",
-        "_held",
         "_incarnation",
         "_last_write",
         "_max_backlog",
         "_outgoing",
         "_serving",
+        "_text",
         "_timer",
         "_unsent",
         "bytes_sent",
@@ -318,7 +316,7 @@ class SseReader:
         self._unsent = unsent
         self._outgoing: Outgoing | None = None  # while a large event is on its way
         self._ending = ""  # why it ends as soon as that is out
-        self._held = b""  # the start of a character whose end is still to come
+        self._text = HeldText()
         self._incarnation = ""  # of what was shown
         loop = asyncio.get_running_loop()
         spread = 1 + random.uniform(-ROTATION_JITTER, ROTATION_JITTER)
@@ -466,7 +464,7 @@ class SseReader:
         if len(entry.body) > delivery.join_bytes:
             self._show_large(entry, cursor, delivery.at)
             return
-        if self._held or not delivery.whole:
+        if self._text.held or not delivery.whole:
             self.write(self._frame(self._own_events(entry, cursor)), delivery.at)
             return
         key = cursor if self.call.knows_chunks else ~cursor
@@ -533,11 +531,10 @@ class SseReader:
     def _parts_of(self, entry: Entry, lines: EventLines, cursor: int) -> list[Part]:
         """The events of an entry: in one frame if its lines are there, else in one for each piece
         that is made of them."""
-        start = DATA_START + self._held if self._held else entry.event_start()
-        whole = len(entry.body)
-        if entry.is_text and entry.incarnation and not entry.closed:
-            whole = complete_utf8(entry.body)
-        self._held = entry.body[whole:] if entry.is_text else b""
+        held, whole = b"", len(entry.body)
+        if entry.is_text:
+            held, whole = self._text.take_large(entry.body, is_last=_is_last(entry))
+        start = DATA_START + held if held else entry.event_start()
         end = DATA_END + self._control(entry, cursor)
         if entry.is_plain_text:
             return self._framed_together(start, memoryview(entry.body)[:whole], end)
@@ -582,24 +579,22 @@ class SseReader:
         return frame_chunk(data) if self.call.knows_chunks else data
 
     def _own_events(self, entry: Entry, cursor: int) -> bytes:
-        """A character may be cut between two appends: its first bytes wait for the others.
-
-        The offset told is then before them, which only our own origin's offsets can say.
-        """
-        body, is_text = self._held + entry.body, entry.is_text or self._held != b""
-        self._held = b""
-        if entry.incarnation and not entry.closed:
-            whole = complete_utf8(body)
-            body, self._held = body[:whole], body[whole:]
-        data = data_event(body) if is_text else base64_event(body)
+        """Those of a text that begins or ends within a character."""
+        body = self._text.take(entry.body, is_last=_is_last(entry))
+        data = data_event(body)
         return (data if body else b"") + self._control(entry, cursor)
 
     def _control(self, entry: Entry, cursor: int) -> bytes:
-        told = entry.next_offset
-        if self._held and (position := position_of(told)) is not None:
-            told = moved_to(told, position - len(self._held))
         shown = None if entry.closed else cursor
-        return control_event(told, shown, entry.up_to_date, entry.closed)
+        return control_event(
+            self._text.told(entry.next_offset), shown, entry.up_to_date, entry.closed
+        )
+
+
+def _is_last(entry: Entry) -> bool:
+    """Whether all of a text is to be shown: of another origin, whose offsets cannot say that some
+    of it was held, or at the end of a stream."""
+    return entry.closed or not entry.incarnation
 
 
 def _pair(entry: Entry, cursor: int) -> bytes:
