@@ -15,6 +15,7 @@ import aiohttp
 from yarl import URL
 
 from loadtest.verify.history import Outcome
+from protocol.heads import ReplyHead, parse_head
 from protocol.names import ACCESS_KEY
 from protocol.paths import stream_url
 
@@ -46,11 +47,9 @@ class Answer:
     body: bytes = b""
     trouble: str = ""
 
-    def header(self, name: str) -> str:
-        return self.headers.get(name.lower(), "")
-
-    def says(self, name: str) -> bool:
-        return self.header(name) == "true"
+    @property
+    def head(self) -> ReplyHead:
+        return parse_head(self.headers)
 
     @property
     def outcome(self) -> Outcome:

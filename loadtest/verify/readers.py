@@ -10,7 +10,6 @@ import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from email.message import Message as MimeHeaders
 from random import Random
 from typing import Any
 
@@ -19,14 +18,10 @@ from loadtest.verify.history import FINAL, LIVE, Mode, Read
 from loadtest.verify.keepers import Keeper, World, shown_id
 from loadtest.verify.keyring import Token, may_read
 from loadtest.verify.messages import BINARY, JSON, decode, generation_of
-from protocol.names import (
-    STREAM_CLOSED,
-    STREAM_CURSOR,
-    STREAM_NEXT_OFFSET,
-    STREAM_UP_TO_DATE,
-)
+from protocol.heads import ReplyHead
+from protocol.multipart import MultipartError, split_parts
 from protocol.offsets import NOW, START
-from protocol.sse import Decoder
+from protocol.sse import Decoder, parse_control
 
 SESSION_ANSWERS = (5, 60)
 PAUSE_SECS = (0.1, 0.5)
@@ -215,13 +210,13 @@ class Reader:
                     data.append(event.data)
                 elif event.kind == "control":
                     answer.ended = self._world.doors.now()
-                    self._take_pair(answer, data, json.loads(event.data))
+                    self._take_pair(answer, data, parse_control(event.data))
                     data = []
             is_over = self._world.stopping.is_set() and not self._listening
             if self._place.left <= 0 or is_over:
                 return
 
-    def _take_pair(self, answer: Answer, data: list[str], control: dict[str, Any]) -> None:
+    def _take_pair(self, answer: Answer, data: list[str], control: ReplyHead) -> None:
         ids: list[str] = []
         damage = ""
         for text in data:
@@ -233,10 +228,10 @@ class Reader:
             answer,
             ids=ids,
             damage=damage,
-            next=control.get("streamNextOffset", ""),
-            cursor=control.get("streamCursor", ""),
-            up_to_date=bool(control.get("upToDate")),
-            closed=bool(control.get("streamClosed")),
+            next=control.next_offset,
+            cursor=control.cursor,
+            up_to_date=control.up_to_date,
+            closed=control.closed,
         )
         self._move(read)
 
@@ -245,17 +240,18 @@ class Reader:
     async def _take(self, answer: Answer) -> None:
         """Record a whole answer and go where it says."""
         if answer.status in (200, 204) and not answer.trouble:
+            head = answer.head
             ids, damage = self._decode(answer.body) if answer.status == 200 else ([], "")
             read = self._record(
                 answer,
                 ids=ids,
                 damage=damage,
-                next=answer.header(STREAM_NEXT_OFFSET),
-                cursor=answer.header(STREAM_CURSOR) if self._mode == "long-poll" else "",
-                up_to_date=answer.says(STREAM_UP_TO_DATE),
-                closed=answer.says(STREAM_CLOSED),
+                next=head.next_offset,
+                cursor=head.cursor if self._mode == "long-poll" else "",
+                up_to_date=head.up_to_date,
+                closed=head.closed,
             )
-            self._place.etag = answer.header("ETag")
+            self._place.etag = head.etag
             self._move(read)
             return
         self._record(answer, ids=self._leaked(answer))
@@ -284,7 +280,7 @@ class Reader:
         answer = await self._ask({}, {}, part=f"/{mode}")
         if mode == "snapshot" and answer.status == 307:
             began = answer.began
-            answer = await self._ask({}, {}, part=_path_of(answer.header("Location")))
+            answer = await self._ask({}, {}, part=_path_of(answer.head.location))
             answer.began = began
         if answer.status != 200 or answer.trouble:
             self._record(answer, mode=mode, ids=self._leaked(answer))
@@ -309,7 +305,7 @@ class Reader:
             mode=mode,
             ids=ids,
             damage=damage,
-            next=answer.header(STREAM_NEXT_OFFSET),
+            next=answer.head.next_offset,
             snapshot=told.get("count", 0),
             snapshot_of=told.get("generation", -1),
         )
@@ -381,9 +377,7 @@ def _path_of(location: str) -> str:
 
 def _split(answer: Answer) -> list[bytes]:
     """The parts of a bootstrap; none if its end is missing."""
-    headers = MimeHeaders()
-    headers["Content-Type"] = answer.header("Content-Type")
-    pieces = answer.body.split(f"--{headers.get_boundary()}".encode())
-    if len(pieces) < 3 or pieces[-1].strip() != b"--":
+    try:
+        return [part.body for part in split_parts(answer.head.content_type, answer.body)]
+    except MultipartError:
         return []
-    return [piece.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n") for piece in pieces[1:-1]]
