@@ -19,8 +19,7 @@ from gateway.outgoing import Outgoing, Part, Slices, Unsent
 from gateway.records import CLIENT_LEFT
 from gateway.rules.challenges import Reason, invalid_token
 from protocol import replies
-from protocol.media import text_like
-from protocol.names import STREAM_CURSOR, STREAM_NEXT_OFFSET, STREAM_SSE_DATA_ENCODING
+from protocol.names import STREAM_CURSOR, STREAM_NEXT_OFFSET
 from protocol.replies import Headers, Reply
 from protocol.sse import (
     DATA_END,
@@ -332,16 +331,10 @@ class SseReader:
     # -- life ----------------------------------------------------------------------------------
 
     def begin(self, content_type: str, cursor: int) -> None:
-        headers: Headers = (
-            ("Content-Type", "text/event-stream"),
-            ("Cache-Control", "no-cache"),
-            ("X-Accel-Buffering", "no"),
-        )
-        if not text_like(content_type):
-            headers += ((STREAM_SSE_DATA_ENCODING, "base64"),)
         self._cursor = cursor
         self._greeted = True
-        self.call.exchange.write(self._answers.heads.of_pieces(self.call, Reply(200, headers)))
+        head = replies.event_stream(content_type)
+        self.call.exchange.write(self._answers.heads.of_pieces(self.call, head))
 
     @property
     def has_begun(self) -> bool:

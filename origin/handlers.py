@@ -216,7 +216,7 @@ class Handlers:
         if read.position is not None:  # a bad offset is an answer, not an event
             await self._chunks.check_position(stream, read.position)
         response = web.StreamResponse()
-        fill_headers(response, replies.event_stream(stream.state), stamp)
+        fill_headers(response, replies.event_stream(stream.state.content_type), stamp)
         self._metrics.count("GET", 200)
         await response.prepare(request)
         try:

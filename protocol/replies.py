@@ -316,14 +316,14 @@ def nothing_new(state: StreamState, tail: int, cursor: int | None, closed: bool)
     return Reply(204, (*headers, CLOSED) if closed else headers)
 
 
-def event_stream(state: StreamState) -> Reply:
-    """The head of an SSE answer; its body follows as events."""
+def event_stream(content_type: str) -> Reply:
+    """The head of an SSE answer for a stream of this type; its body follows as events."""
     headers: Headers = (
         ("Content-Type", "text/event-stream"),
         ("Cache-Control", "no-cache"),
         ("X-Accel-Buffering", "no"),
     )
-    if not text_like(state.content_type):
+    if not text_like(content_type):
         headers += ((STREAM_SSE_DATA_ENCODING, "base64"),)
     return Reply(200, headers)
 

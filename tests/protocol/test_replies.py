@@ -204,7 +204,7 @@ def test_head_shows_the_configured_window_and_time() -> None:
     ],
 )
 def test_event_stream_says_when_it_is_base64(content_type: str, base64: bool) -> None:
-    headers = named(replies.event_stream(stream(content_type=content_type)))
+    headers = named(replies.event_stream(content_type))
     assert headers["Content-Type"] == "text/event-stream"
     assert headers.get("Stream-SSE-Data-Encoding") == ("base64" if base64 else None)
 
