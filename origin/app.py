@@ -9,16 +9,16 @@ import time
 from aiohttp import web
 
 from origin.admission import Admission
-from origin.chunks import Chunks
+from origin.bucketroutes import BucketRoutes
 from origin.config import OriginConfig
-from origin.extension import Extension
-from origin.fast import OriginFastPath
 from origin.handlers import Handlers
 from origin.live import Live
 from origin.metrics import Metrics
-from origin.service import Service
-from origin.snapshots import Snapshots
+from origin.plainrequests import PlainRequests
+from origin.shard import Shard
+from origin.snapshotroutes import SnapshotRoutes
 from origin.storage.modes import open_storage
+from origin.streamroutes import StreamRoutes
 from wire.addresses import is_loopback
 from wire.front import FrontServer
 from wire.http import Refusals, Stamp
@@ -44,44 +44,36 @@ class Origin:
 
     async def start(self) -> None:
         config = self._config
-        storage = self._storage = open_storage(config)
-        chunks = Chunks(
-            storage,
-            chunk_bytes=config.storage.chunk_bytes,
-            cache_bytes=config.storage.cache_bytes,
-        )
-        in_memory = config.storage.mode == "memory"
-        limits = config.limits
-        service = self._service = Service(
-            storage,
-            chunks,
-            limits,
-            max_total_bytes=limits.max_memory_bytes if in_memory else limits.max_total_bytes,
+        self.shard = Shard(
+            open_storage(config),
+            config,
             clock_ms=lambda: time.time_ns() // 1_000_000,
-            new_id=_new_id,
+            new_id=lambda: secrets.randbits(64),
         )
-        await service.start()
-        self._live = Live(service, chunks, config.server, limits)
+        shard = self.shard
+        await shard.start()
+        self.live = Live(shard.lifetimes, shard.chunks, config.server, config.limits)
         metrics = Metrics()
         stamp = Stamp(config.cors_origins, is_shown=config.cors_origins != ())
         admission = Admission(config.server, config.cors_origins)
-        snapshots = Snapshots(service, storage, chunks, limits, _new_id)
-        extension = Extension(config, service, snapshots, metrics)
-        handlers = Handlers(
-            config, service, chunks, self._live, extension, metrics, stamp, admission
-        )
-        fast = OriginFastPath(
-            service, chunks, metrics, stamp, admission, max_path_bytes=limits.max_path_bytes
+        operations = {
+            **StreamRoutes(config, shard, self.live, metrics).operations,
+            **BucketRoutes(config, shard).operations,
+            **SnapshotRoutes(config, shard, metrics).operations,
+        }
+        handlers = Handlers(config, operations, shard.storage, self.live, metrics, stamp, admission)
+        plain = PlainRequests(
+            shard, metrics, stamp, admission, max_path_bytes=config.limits.max_path_bytes
         )
         self._server = FrontServer(
             handlers.handle,
-            fast,
-            limits,
+            plain,
+            config.limits,
             Refusals(stamp),
             config.http.rename,
             tls=server_context("tls.cert_path", config.tls.cert_path, config.tls.key_path),
         )
-        _register(metrics, service, chunks, self._server)
+        _register(metrics, shard, self.live, self._server)
         self._sweeper = asyncio.create_task(self._sweep(), name="expiry sweep")
         await self._listen()
         # What recovery built lives as long as the process: keep it out of every collection.
@@ -109,42 +101,38 @@ class Origin:
 
     async def stop(self) -> None:
         """Readers end cleanly, what was accepted is settled, then the files are let go."""
-        self._live.drain()
+        self.live.drain()
         for site in list(self._runner.sites):
             await site.stop()
         self._server.drain()
         self._sweeper.cancel()
-        await self._service.settle()
+        await self.shard.staging.decided()
         await self._runner.cleanup()
-        await self._storage.close()
+        await self.shard.storage.close()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECS)
-            while self._service.sweep():  # the next step is a batch of its own
-                await self._service.settle()
+            while self.shard.lifetimes.sweep():  # the next step is a batch of its own
+                await self.shard.staging.decided()
                 await asyncio.sleep(0)
 
 
-def _new_id() -> int:
-    """Of a stream, or of a snapshot's blob."""
-    return secrets.randbits(64)
-
-
-def _register(metrics: Metrics, service: Service, chunks: Chunks, server: FrontServer) -> None:
-    totals = service.totals
+def _register(metrics: Metrics, shard: Shard, live: Live, server: FrontServer) -> None:
+    registry, lifetimes, appends = shard.registry, shard.lifetimes, shard.appends
+    storage, chunks = shard.storage, shard.chunks
     loop = asyncio.get_running_loop()
     metrics.gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(loop)))
-    metrics.gauge("streams", "Streams held.", lambda: service.stream_count)
-    metrics.gauge("stored_bytes", "Bytes of all streams.", lambda: totals.stored_bytes)
-    metrics.gauge("live_readers", "Waiting live readers.", lambda: totals.live_readers)
+    metrics.gauge("streams", "Streams held.", lambda: len(registry.by_id))
+    metrics.gauge("stored_bytes", "Bytes of all streams.", lambda: registry.stored_bytes)
+    metrics.gauge("live_readers", "Waiting live readers.", lambda: live.reader_count)
     metrics.gauge("connections", "Open connections.", lambda: server.open_connections)
     metrics.gauge("chunk_cache_bytes", "Bytes of cached chunks.", lambda: chunks.cached_bytes)
-    metrics.gauge("writable", "1 while writes are accepted.", lambda: service.failure is None)
-    metrics.counter("appends", "Committed appends.", lambda: totals.appends)
-    metrics.counter("append_bytes", "Committed bytes.", lambda: totals.append_bytes)
-    metrics.counter("duplicates", "Appends known before.", lambda: totals.duplicates)
-    metrics.counter("appends_refused", "Refused appends.", lambda: totals.refused_appends)
-    metrics.counter("streams_expired", "Streams expired.", lambda: totals.expired)
+    metrics.gauge("writable", "1 while writes are accepted.", lambda: storage.failure is None)
+    metrics.counter("appends", "Committed appends.", lambda: appends.committed)
+    metrics.counter("append_bytes", "Committed bytes.", lambda: appends.committed_bytes)
+    metrics.counter("duplicates", "Appends known before.", lambda: appends.duplicates)
+    metrics.counter("appends_refused", "Refused appends.", lambda: appends.refused)
+    metrics.counter("streams_expired", "Streams expired.", lambda: lifetimes.expired)
     metrics.counter("chunk_hits", "Reads from cached chunks.", lambda: chunks.hits)
     metrics.counter("chunk_misses", "Reads that loaded a chunk.", lambda: chunks.misses)

@@ -6,7 +6,7 @@ A fork's positions below its fork point are read from its source, up the chain.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
 from cachetools import LRUCache
@@ -67,14 +67,21 @@ Key = tuple[int, int]
 
 
 class Chunks:
-    def __init__(self, storage: Storage, *, chunk_bytes: int, cache_bytes: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        streams: Mapping[int, Stream],
+        *,
+        chunk_bytes: int,
+        cache_bytes: int,
+    ) -> None:
         self._storage = storage
+        self._streams = streams  # by their ids
         self._chunk_bytes = chunk_bytes
         self._cache: LRUCache[Key, Chunk] = LRUCache(cache_bytes, getsizeof=_cost)
         self._loading: dict[tuple[int, int, int, bool], _Load] = {}
         self._message_ends: LRUCache[Key, bool] = LRUCache(KNOWN_PLACES)
         self._looking = asyncio.Semaphore(LOOKS_AT_A_TIME)
-        self.streams: dict[int, Stream] = {}
         self.hits = 0
         self.misses = 0
 
@@ -284,7 +291,7 @@ class Chunks:
 
     def _source_of(self, fork: Fork) -> Stream:
         try:
-            return self.streams[fork.source_id]
+            return self._streams[fork.source_id]
         except KeyError:  # fork and source were removed while we waited
             raise UnknownStream(fork.source_id) from None
 

@@ -138,6 +138,12 @@ class OriginConfig:
         )
 
     @property
+    def max_stored_bytes(self) -> int:
+        """Of all streams together."""
+        in_memory = self.storage.mode == "memory"
+        return self.limits.max_memory_bytes if in_memory else self.limits.max_total_bytes
+
+    @property
     def cors_origins(self) -> tuple[str, ...]:
         """No page may come by default: what it does here, it does without a token."""
         return self.http.origins(())

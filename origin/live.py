@@ -11,9 +11,10 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
+from origin.calls import write_in_time
 from origin.chunks import Chunk, Chunks
 from origin.config import LimitsConfig, ServerConfig
-from origin.service import Service
+from origin.lifetimes import Lifetimes
 from origin.streams import Stream
 from protocol import replies
 from protocol.cursors import next_cursor
@@ -25,19 +26,19 @@ from protocol.requests import Read
 from protocol.sse import HeldText, base64_event, comment, control_event, data_event
 
 ROTATION_JITTER = 0.1
-STALLED_SECS = 30.0
 
 
 class Live:
     def __init__(
-        self, service: Service, chunks: Chunks, server: ServerConfig, limits: LimitsConfig
+        self, lifetimes: Lifetimes, chunks: Chunks, server: ServerConfig, limits: LimitsConfig
     ) -> None:
-        self._service = service
+        self._lifetimes = lifetimes
         self._chunks = chunks
         self._server = server
         self._limits = limits
         self._asleep: set[asyncio.Future[None]] = set()
         self.draining = False
+        self.reader_count = 0
 
     def drain(self) -> None:
         """Let every live reader end cleanly, now."""
@@ -47,21 +48,20 @@ class Live:
 
     @contextmanager
     def admitted(self, stream: Stream) -> Iterator[None]:
-        totals = self._service.totals
-        if totals.live_readers >= self._limits.max_live_readers:
+        if self.reader_count >= self._limits.max_live_readers:
             raise ProtocolError(503, "too-many-readers", "Too many live readers.", RETRY_AFTER)
         if stream.live_readers >= self._limits.max_live_readers_per_stream:
             raise ProtocolError(
                 429, "too-many-readers", "Too many live readers of this stream.", RETRY_AFTER
             )
-        totals.live_readers += 1
+        self.reader_count += 1
         stream.live_readers += 1
         try:
             yield
         finally:
-            totals.live_readers -= 1
+            self.reader_count -= 1
             stream.live_readers -= 1
-            self._service.renew(stream)  # its idle window begins when the last one leaves
+            self._lifetimes.renew(stream)  # its idle window begins when the last one leaves
 
     async def long_poll(self, stream: Stream, read: Read, now_s: float) -> Reply:
         start = stream.tail if read.position is None else read.position
@@ -178,9 +178,3 @@ def _cursor(stream: Stream, start: int, read: Read, now_s: float) -> int:
 def _wake(sleeper: "asyncio.Future[None]") -> None:
     if not sleeper.done():
         sleeper.set_result(None)
-
-
-async def write_in_time(response: web.StreamResponse, data: bytes) -> None:
-    if data:
-        async with asyncio.timeout(STALLED_SECS):
-            await response.write(data)

@@ -6,14 +6,17 @@ it covers need not be kept, both in one unit. So a crash leaves the old one or t
 """
 
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from origin.chunks import Chunks
 from origin.config import LimitsConfig
-from origin.service import Service
-from origin.storage.base import BelowFloor, Storage
+from origin.lifetimes import Lifetimes
+from origin.registry import Registry
+from origin.removals import Removals
+from origin.snapshotblobs import PIECE_BYTES, SnapshotBlobs
+from origin.staging import Staging
+from origin.storage.base import BelowFloor
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
@@ -22,9 +25,7 @@ from protocol.names import DEFAULT_CONTENT_TYPE
 from protocol.offsets import Offset
 from protocol.replies import Reply
 from protocol.requests import Publish
-from protocol.stream import Record, Snapshot, Snapshotted, apply
-
-PIECE_BYTES = 256 * 1024
+from protocol.stream import Record, Snapshot, Snapshotted
 
 
 def _growth(stream: Stream, position: int, size_bytes: int) -> int:
@@ -58,25 +59,29 @@ class Bootstrap:
 class Snapshots:
     def __init__(
         self,
-        service: Service,
-        storage: Storage,
+        registry: Registry,
+        lifetimes: Lifetimes,
+        removals: Removals,
+        staging: Staging,
+        blobs: SnapshotBlobs,
         chunks: Chunks,
         limits: LimitsConfig,
-        new_id: Callable[[], int],
     ) -> None:
-        self._service = service
-        self._storage = storage
+        self._registry = registry
+        self._lifetimes = lifetimes
+        self._removals = removals
+        self._staging = staging
+        self._blobs = blobs
         self._chunks = chunks
-        self._limits = limits
-        self._new_id = new_id
+        self._max_bootstrap_bytes = limits.max_bootstrap_bytes
 
     # -- publishing ----------------------------------------------------------------------------
 
     async def publish(self, name: str, request: Publish, body: bytes) -> Reply:
-        stream = self._service.find(name)
+        stream = self._lifetimes.find(name)
         if isinstance(stream, Reply):
             return stream
-        self._service.renew(stream)
+        self._lifetimes.renew(stream)
         self._chunks.check_identity(stream, request.offset)
         position = request.offset.position
         refusal = await self._refusal(stream, position)
@@ -84,23 +89,17 @@ class Snapshots:
             return refusal
         growth = _growth(stream, position, len(body))
         if growth > 0:  # a full stream must be able to shrink
-            self._service.check_room(stream.state.stored_bytes, growth)
-        blob = self._new_id()
-        size = await self._storage.write_blob(blob, body)
-        snapshot = Snapshot(position, request.content_type, len(body), blob, size)
-        try:
-            await self._service.admitted(0)
-        except BaseException:
-            self._storage.drop_blob(blob)
-            raise
-        # From here on nothing waits. The stream may have gone, or a later snapshot been faster.
-        if self._service.find_writable(name) is not stream:
-            self._storage.drop_blob(blob)
-            return replies.not_found()
-        if position < stream.state.earliest:
-            self._storage.drop_blob(blob)
-            await self._service.settle()
-            return replies.trimmed(stream.state, stream.state.earliest)
+            self._registry.check_size(stream.state.stored_bytes, growth)
+        snapshot = await self._blobs.write(position, request.content_type, body)
+        with self._blobs.drafted(snapshot) as draft:
+            await self._staging.admitted(0)
+            # The stream may have gone, or a later snapshot been faster.
+            if self._lifetimes.find_writable(name) is not stream:
+                return replies.not_found()
+            if position < stream.state.earliest:
+                await self._staging.decided()
+                return replies.trimmed(stream.state, stream.state.earliest)
+            draft.keep()
         await self._replace(stream, snapshot)
         return replies.published(stream.state, snapshot, stream.tail)
 
@@ -113,7 +112,7 @@ class Snapshots:
                 (replies.next_offset(stream.state, stream.tail),),
             )
         if position < stream.state.earliest:
-            await self._service.settle()  # the snapshot that says so may still be on its way
+            await self._staging.decided()  # the snapshot that says so may still be on its way
             return replies.trimmed(stream.state, stream.state.earliest)
         try:
             aligned = await self._chunks.is_boundary(stream, position)
@@ -124,20 +123,18 @@ class Snapshots:
         return None
 
     async def _replace(self, stream: Stream, snapshot: Snapshot) -> None:
-        state, replaced = stream.state, stream.state.snapshot
-        before = state.stored_bytes
-        records: tuple[Record, ...] = (Snapshotted(state.id, snapshot),)
-        apply(state, records[0])
-        self._service.totals.stored_bytes += state.stored_bytes - before
+        replaced = stream.state.snapshot
+        records: tuple[Record, ...] = (Snapshotted(stream.state.id, snapshot),)
+        self._registry.apply(stream, records[0])
         if not stream.forks:  # forks read below it
-            records += (self._service.trim(stream),)
+            records += (self._removals.trim(stream),)
 
         def landed() -> None:
             stream.snapshot = snapshot
             if replaced is not None:
-                self._service.blobs.retire(replaced.blob)
+                self._blobs.retire(replaced)
 
-        await self._service.commit(stream, records, landed)
+        await self._staging.commit(stream, records, landed)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -157,15 +154,6 @@ class Snapshots:
             return None
         return snapshot, replies.snapshot_head(stream.state, snapshot, stream.tail, stream.closed)
 
-    def holding(self, snapshot: Snapshot | None) -> AbstractContextManager[None]:
-        """What is being read stays, even when it is replaced meanwhile."""
-        return nullcontext() if snapshot is None else self._service.blobs.held(snapshot.blob)
-
-    async def pieces(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
-        for start in range(0, snapshot.size_bytes, PIECE_BYTES):
-            end = min(start + PIECE_BYTES, snapshot.size_bytes)
-            yield await self._storage.read_blob(snapshot.blob, snapshot.blob_bytes, start, end)
-
     # -- bootstrap -----------------------------------------------------------------------------
 
     def bootstrap(self, stream: Stream) -> Bootstrap:
@@ -175,7 +163,7 @@ class Snapshots:
             stream, stream.snapshot, stream.tail, stream.closed, f"weir-{secrets.token_hex(16)}"
         )
         snapshot_bytes = 0 if plan.snapshot is None else plan.snapshot.size_bytes
-        if plan.tail - plan.start + snapshot_bytes > self._limits.max_bootstrap_bytes:
+        if plan.tail - plan.start + snapshot_bytes > self._max_bootstrap_bytes:
             raise ProtocolError(
                 413,
                 "bootstrap-too-large",
@@ -191,7 +179,7 @@ class Snapshots:
             content_type = plan.snapshot.content_type
         yield open_part(boundary, content_type, first=True)
         if plan.snapshot is not None:
-            async for piece in self.pieces(plan.snapshot):
+            async for piece in self._blobs.pieces(plan.snapshot):
                 yield piece
         between = open_part(boundary, stream.state.content_type)
         async for messages in self._chunks.batches(stream, plan.start, plan.tail):

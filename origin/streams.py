@@ -60,6 +60,12 @@ class Stream:
         if self.waiters is not None:
             self.waiters.discard(wake)
 
+    def publish(self, tail: int, *, closed: bool) -> None:
+        """An append has landed: readers see it from now on."""
+        self.tail = tail
+        self.closed = self.closed or closed
+        self.wake_all()
+
     def wake_all(self) -> None:
         waiters, self.waiters = self.waiters, None
         for wake in waiters or ():

@@ -40,7 +40,7 @@ from origin.storage.format import (
     encode_records,
     encode_state,
 )
-from origin.storage.journal import Journal, JournalFile, Place
+from origin.storage.journal import Journal, JournalFile, Resource
 from origin.storage.reclaim import Reclaimer, Step
 from origin.storage.recovery import Recovered, Stored, recover
 from origin.storage.segments import Segments
@@ -58,7 +58,7 @@ RESERVE_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Sealed:
-    place: Place
+    place: Resource
     buffers: list[bytes]
     cut: Cut | None
 
@@ -262,7 +262,7 @@ class FileStorage:
                 return None
             self._open_spare()
         file = self._current
-        place = Place(file, file.used, self._next_batch)
+        place = Resource(file, file.used, self._next_batch)
         buffers = [buffer for unit in pending for buffer in unit.encoded]
         sealed = encode_batch(buffers, place.number, file.salt)
         self._next_batch += 1

@@ -22,7 +22,10 @@ CHAPTERS = {
         "origin/test_live.py::test_an_append_wakes_all_waiters_with_the_same_answer",
     ),
     "HTTP Protocol": (15, "wire/test_front.py::test_both_paths_give_the_same_answers"),
-    "Browser Security Headers": (9, "origin/test_http.py::test_every_answer_is_safe_in_a_browser"),
+    "Browser Security Headers": (
+        9,
+        "origin/test_handlers.py::test_every_answer_is_safe_in_a_browser",
+    ),
     "TTL and Expiry Validation": (5, "protocol/test_requests.py::test_create_refusal"),
     "Case-Insensitivity": (3, "protocol/test_media.py::test_parameters_and_case_do_not_count"),
     "Content-Type Validation": (3, "protocol/test_stream.py::test_same_configuration"),
@@ -38,10 +41,10 @@ CHAPTERS = {
     "Long-Poll Edge Cases": (5, "origin/test_live.py::test_each_waiter_has_its_own_deadline"),
     "TTL and Expiry Edge Cases": (
         9,
-        "origin/test_service.py::test_an_expiry_in_the_past_is_refused",
+        "origin/test_lifetimes.py::test_an_expiry_in_the_past_is_refused",
     ),
-    "HEAD Metadata Edge Cases": (2, "origin/test_service.py::test_head_does_not_move_it"),
-    "TTL Expiration Behavior": (14, "origin/test_service.py::test_use_moves_the_idle_window"),
+    "HEAD Metadata Edge Cases": (2, "origin/test_lifetimes.py::test_head_does_not_move_it"),
+    "TTL Expiration Behavior": (14, "origin/test_lifetimes.py::test_use_moves_the_idle_window"),
     "Caching and ETag": (5, "origin/test_chunks.py::test_a_recreated_stream_gives_no_false_304"),
     "Chunking and Large Payloads": (
         2,
@@ -60,7 +63,7 @@ CHAPTERS = {
         "origin/test_concurrency.py::test_the_same_batch_sent_by_many_is_stored_once",
     ),
     "Stream Closure": (34, "origin/test_concurrency.py::test_after_a_close_nothing_is_appended"),
-    "Fork - Creation": (34, "origin/test_service.py::test_a_refused_fork_does_not_hold_its_source"),
+    "Fork - Creation": (34, "origin/test_forks.py::test_a_refused_fork_does_not_hold_its_source"),
     "Fork - Reading": (6, "origin/test_chunks.py::test_a_fork_reads_across_its_border"),
     "Fork - Appending": (5, "protocol/test_stream.py::test_a_fork_begins_at_its_fork_point"),
     "Fork - Recursive": (5, "origin/test_concurrency.py::test_forks_and_deletes_of_a_chain"),
@@ -70,17 +73,17 @@ CHAPTERS = {
     ),
     "Fork - Deletion and Lifecycle": (
         13,
-        "origin/test_service.py::test_a_fork_and_its_source_are_deleted_at_the_same_time",
+        "origin/test_forks.py::test_a_fork_and_its_source_are_deleted_at_the_same_time",
     ),
     "Fork - TTL and Expiry": (
         9,
-        "origin/test_service.py::test_an_expired_source_is_held_for_its_forks",
+        "origin/test_lifetimes.py::test_an_expired_source_is_held_for_its_forks",
     ),
     "Fork - JSON Mode": (
         2,
         "extension/test_3_bootstrap.py::test_3_2_a_fork_of_json_cuts_between_messages",
     ),
-    "Fork - Edge Cases": (4, "origin/test_service.py::test_fork_of_itself_is_not_there"),
+    "Fork - Edge Cases": (4, "origin/test_forks.py::test_fork_of_itself_is_not_there"),
 }
 LEFT_OUT = {"Reserved subscription APIs": 6}  # of what is not there: docs/gaps.md
 COUNTS = {chapter: count for chapter, (count, _) in CHAPTERS.items()}

@@ -1,4 +1,4 @@
-"""Service, chunks and snapshots over a storage whose files can be held and broken, without HTTP."""
+"""A shard over a storage whose files can be held and broken, without HTTP."""
 
 import asyncio
 import itertools
@@ -6,10 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from origin.chunks import Chunks
-from origin.config import LimitsConfig
-from origin.service import Service
-from origin.snapshots import Snapshots
+from origin.config import OriginConfig, StorageConfig
+from origin.shard import Shard
 from origin.storage.base import Storage
 from origin.storage.files import Files
 from origin.streams import Stream
@@ -29,17 +27,8 @@ class Rig:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        limits = LimitsConfig()
-        self.chunks = Chunks(storage, chunk_bytes=1024, cache_bytes=8192)
-        self.service = Service(
-            storage,
-            self.chunks,
-            limits,
-            max_total_bytes=1 << 40,
-            clock_ms=lambda: 1000,
-            new_id=lambda: next(_ids),
-        )
-        self.snapshots = Snapshots(self.service, storage, self.chunks, limits, lambda: next(_ids))
+        config = OriginConfig(storage=StorageConfig(chunk_bytes=1024, cache_bytes=8192))
+        self.shard = Shard(storage, config, clock_ms=lambda: 1000, new_id=lambda: next(_ids))
 
     async def create(
         self, name: str, body: bytes = b"", *, source: str | None = None, offset: int | None = None
@@ -48,41 +37,42 @@ class Rig:
         fork = None if source is None else ForkOf(source, at, 0)
         request = Create(None if fork else TEXT, None, None, closed=False, fork=fork)
         try:
-            return await self.service.create(name, request, body, "http://weir.test")
+            return await self.shard.creations.create(name, request, body, "http://weir.test")
         except ProtocolError as error:
             return problem_of(error)
 
     async def append(self, name: str, body: bytes) -> Reply:
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         request = Append(TEXT, None, None, close=False)
-        self.service.append(name, request, body, answer.set_result)
+        self.shard.appends.append(name, request, body, answer.set_result)
         return await answer
 
     async def publish(self, name: str, offset: int, body: bytes) -> Reply:
         try:
-            return await self.snapshots.publish(name, Publish(Offset(offset), TEXT), body)
+            return await self.shard.snapshots.publish(name, Publish(Offset(offset), TEXT), body)
         except ProtocolError as error:
             return problem_of(error)
 
     async def read(self, name: str, offset: int) -> Reply:
-        stream = self.service.find(name)
+        stream = self.shard.lifetimes.find(name)
         if isinstance(stream, Reply):
             return stream
         try:
-            return (await self.chunks.get(stream, offset)).reply
+            return (await self.shard.chunks.get(stream, offset)).reply
         except ProtocolError as error:
             return problem_of(error)
 
     def stream(self, name: str) -> Stream:
-        found = self.service.find(name)
+        found = self.shard.lifetimes.find(name)
         assert isinstance(found, Stream), found
         return found
 
     async def bootstrap(self, name: str) -> tuple[bytes, bytes]:
         """(snapshot, all that follows it)"""
-        plan = self.snapshots.bootstrap(self.stream(name))
-        with self.snapshots.holding(plan.snapshot):
-            body = b"".join([piece async for piece in self.snapshots.parts(plan)])
+        snapshots = self.shard.snapshots
+        plan = snapshots.bootstrap(self.stream(name))
+        with self.shard.blobs.held(plan.snapshot):
+            body = b"".join([piece async for piece in snapshots.parts(plan)])
         parts = body.split(f"--{plan.boundary}".encode())[1:-1]
         found = [part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n") for part in parts]
         return found[0], b"".join(found[1:])
@@ -106,9 +96,9 @@ async def rigged(
             journal_bytes=journal_bytes,
         )
     )
-    await rig.service.start()
+    await rig.shard.start()
     try:
         yield rig
     finally:
-        await rig.service.settle()
+        await rig.shard.staging.decided()
         await rig.storage.close()

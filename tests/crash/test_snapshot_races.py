@@ -105,7 +105,7 @@ async def test_fork_made_while_its_source_is_snapshotted(
         assert await rig.bootstrap("fork") == (b"up to 4", b"4567")
         assert await rig.bootstrap("a") == (b"up to 12", b"")
         assert rig.stream("a").state.floor == 4
-        assert (await rig.service.delete("fork")).status == 204
+        assert (await rig.shard.lifetimes.delete("fork")).status == 204
         await until(lambda: rig.stream("a").state.floor == 12)
         if mode != "memory":
             named = named_blobs([rig.stream("a").state])
@@ -150,7 +150,7 @@ async def test_publisher_who_leaves_changes_nothing_or_publishes(tmp_path: Path,
                 await asyncio.sleep(0 if steps % 2 else 0.0005)
             publishing.cancel()
             await asyncio.wait({publishing})
-            await rig.service.settle()
+            await rig.shard.staging.decided()
             latest = rig.stream("a").snapshot
             assert latest == before or (await rig.bootstrap("a"))[0] == str(steps).encode()
             assert latest == rig.stream("a").state.snapshot

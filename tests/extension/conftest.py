@@ -118,7 +118,7 @@ class Held:
 
     def __init__(self, origin: LocalOrigin, method: str) -> None:
         self._origin, self._method = origin, method
-        self.storage: Any = origin.origin._storage
+        self.storage: Any = origin.origin.shard.storage
         self._call = getattr(self.storage, method)
         self._come, self._gate = threading.Event(), asyncio.Event()
         setattr(self.storage, method, self._call_when_told)
@@ -217,7 +217,7 @@ def wipe(origin: LocalOrigin, api: Api) -> None:
     """Delete everything, streams first."""
 
     def paths(of: Callable[[str], bool]) -> list[str]:
-        names = origin.call(lambda: list(origin.origin._service._names))
+        names = origin.call(lambda: list(origin.origin.shard.registry.by_name))
         return [stream_url(name) for name in names if of(name)]
 
     for path in paths(lambda name: not _is_bucket(name)):

@@ -15,9 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from origin.config import LimitsConfig
-from origin.service import COPIES_AT_A_TIME
-from origin.snapshots import Snapshots
+from origin.snapshotblobs import COPIES_AT_A_TIME
 from origin.storage.inspect import fsck
 from protocol.offsets import Offset
 from protocol.replies import IMMUTABLE, REVALIDATE, Reply
@@ -770,7 +768,7 @@ def test_a_deleted_stream_takes_its_snapshot_along(
     api("DELETE", FLAT)
     wait_until(lambda: snapshot_files(origin) == [])
     if mode == "memory":
-        wait_until(lambda: origin.call(lambda: len(origin.origin._storage._blobs)) == 0)  # type: ignore[attr-defined]
+        wait_until(lambda: origin.call(lambda: len(origin.origin.shard.storage._blobs)) == 0)  # type: ignore[attr-defined]
 
 
 def test_a_stream_that_expires_takes_its_snapshot_along(api: Api) -> None:
@@ -796,7 +794,7 @@ def test_reading_and_writing_the_snapshot_keep_a_stream_alive(
     api.publish(FLAT, tail)
 
     def deadline_ms() -> int:
-        (stream,) = origin.origin._service._names.values()
+        (stream,) = origin.origin.shard.registry.by_name.values()
         assert stream.deadline_ms is not None
         return stream.deadline_ms
 
@@ -818,7 +816,7 @@ def test_a_look_at_the_snapshot_keeps_no_stream_alive(
     api = connect(origin)
     tail = api.create(FLAT, body=b"x", stream_ttl="60")
     api.publish(FLAT, tail)
-    (stream,) = origin.origin._service._names.values()
+    (stream,) = origin.origin.shard.registry.by_name.values()
     before = stream.deadline_ms
     assert before is not None
     wait_until(lambda: time.time() * 1000 > before - 60_000 + 2)
@@ -836,7 +834,7 @@ def test_a_reader_who_leaves_is_no_error(
     tail = api.create(FLAT, body=b"x")
     api.publish(FLAT, tail)
     held = Held(origin, "read_blob")
-    readers = origin.origin._service.blobs._readers
+    blobs = origin.origin.shard.blobs
 
     def go_on_while_it_closes() -> None:
         held.let_go_now()
@@ -849,7 +847,7 @@ def test_a_reader_who_leaves_is_no_error(
         leaving.send(encode_request("GET", f"{FLAT}/{part.format(tail=tail)}"))
         held.wait_for_it()
         origin.call(go_on_while_it_closes)
-    wait_until(lambda: origin.call(lambda: not readers))
+    wait_until(lambda: origin.call(lambda: not blobs.reader_count))
 
 
 def test_a_fork_at_a_snapshot_that_is_on_its_way(
@@ -858,8 +856,7 @@ def test_a_fork_at_a_snapshot_that_is_on_its_way(
     """What it covers goes while the fork is made; the offset is a boundary all the same."""
     origin = start_origin("file-durable")
     connect(origin).create(FLAT, JSON, b"[1,2,3]")
-    service, storage = origin.origin._service, origin.origin._storage
-    snapshots = Snapshots(service, storage, service._chunks, LimitsConfig(), service._new_id)
+    shard, storage = origin.origin.shard, origin.origin.shard.storage
     name = FLAT.removeprefix("/v1/stream/")
     fork = parse_create({"stream-forked-from": FLAT, "stream-fork-offset": AT(4)})
     read, stage, staged = storage.read, storage.stage, asyncio.Event()
@@ -871,7 +868,8 @@ def test_a_fork_at_a_snapshot_that_is_on_its_way(
     monkeypatch.setattr(storage, "stage", stage_and_tell)
 
     async def publish_and_fork() -> tuple[Reply, Reply]:
-        publishing = asyncio.create_task(snapshots.publish(name, Publish(Offset(4), TEXT), b"1"))
+        publish = shard.snapshots.publish(name, Publish(Offset(4), TEXT), b"1")
+        publishing = asyncio.create_task(publish)
         await staged.wait()
 
         async def read_late(stream_id: int, start: int, end: int) -> bytes:
@@ -879,7 +877,7 @@ def test_a_fork_at_a_snapshot_that_is_on_its_way(
             return await read(stream_id, start, end)
 
         monkeypatch.setattr(storage, "read", read_late)
-        forked = await service.create("fork", fork, b"", "location")
+        forked = await shard.creations.create("fork", fork, b"", "location")
         return await publishing, forked
 
     work = asyncio.run_coroutine_threadsafe(publish_and_fork(), origin._loop)
@@ -893,7 +891,7 @@ def test_forks_of_a_large_snapshot_do_not_all_copy_it_at_once(
     origin = start_origin()
     api = connect(origin)
     api.publish(FLAT, api.create(FLAT, body=b"x"))
-    storage, at_once = origin.origin._storage, [0]
+    storage, at_once = origin.origin.shard.storage, [0]
     write = storage.write_blob
 
     async def write_slowly(blob: int, data: bytes) -> int:
@@ -932,7 +930,7 @@ def segment_blocks(origin: LocalOrigin) -> list[int]:
 
 
 def rows(origin: LocalOrigin) -> int:
-    storage = origin.origin._storage
+    storage = origin.origin.shard.storage
     return sum(
         shard.env.begin().stat(shard.data)["entries"]
         for shard in storage._shards  # type: ignore[attr-defined]
@@ -978,7 +976,7 @@ def test_memory_forgets_what_is_below_the_snapshot(origin: LocalOrigin, connect:
     offsets = lay(api, FLAT, *(b"x" * 1000 for _ in range(50)))
 
     def kept() -> int:
-        streams = origin.origin._storage._streams  # type: ignore[attr-defined]
+        streams = origin.origin.shard.storage._streams  # type: ignore[attr-defined]
         return sum(len(part) for recent in streams.values() for part in recent.parts)
 
     assert origin.call(kept) == 50_000

@@ -320,7 +320,7 @@ def test_3_2_a_slow_reader_does_not_fill_the_memory(
 
 def held_bytes(origin: LocalOrigin) -> int:
     """What only memory has: appends that no checkpoint has moved yet."""
-    streams = origin.origin._storage._streams.values()  # type: ignore[attr-defined]
+    streams = origin.origin.shard.storage._streams.values()  # type: ignore[attr-defined]
     return sum(
         sum(map(len, stored.recent.parts)) for stored in streams if stored.recent is not None
     )

@@ -180,15 +180,15 @@ def test_a_closed_stream_is_closed_whatever_the_condition(
 def test_the_tag_of_a_creation_is_of_what_was_created(origin: LocalOrigin) -> None:
     """Not of what someone else appended before the answer was out: a write by that tag would go
     over data that its writer has never seen."""
-    service = origin.origin._service
+    shard = origin.origin.shard
 
     async def create_and_append() -> tuple[Reply, Reply]:
         create = parse_create({"content-type": TEXT})
-        creation = asyncio.create_task(service.create("s", create, b"", "location"))
+        creation = asyncio.create_task(shard.creations.create("s", create, b"", "location"))
         await asyncio.sleep(0)  # it is staged
         appended: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         append = parse_append({"content-type": TEXT, "stream-closed": "true"})
-        service.append("s", append, b"x", appended.set_result)
+        shard.appends.append("s", append, b"x", appended.set_result)
         return await creation, await appended
 
     work = asyncio.run_coroutine_threadsafe(create_and_append(), origin._loop)

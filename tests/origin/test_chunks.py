@@ -269,12 +269,12 @@ def test_memory_says_nothing_of_a_stream_whose_removal_is_on_its_way(
     origin: LocalOrigin, client: Client
 ) -> None:
     client.create("s", body=b"bytes")
-    service = origin.origin._service
+    shard = origin.origin.shard
 
     def remove_and_read() -> object:
-        stream = service._names["s"]
-        service._remove(stream, lambda error: None)
-        return service._chunks.cached(stream, 0)
+        stream = shard.registry.by_name["s"]
+        shard.removals.remove(stream, lambda error: None)
+        return shard.chunks.cached(stream, 0)
 
     assert origin.call(remove_and_read) is None
     assert client.read("s").status == 404

@@ -164,6 +164,6 @@ def test_forks_and_deletes_of_a_chain(start_origin: StartOrigin, mode: str) -> N
             assert client("DELETE", names[4]).status == 204
     if mode != "memory":
         origin.restart()
-    service = origin.origin._service
-    wait_until(lambda: origin.call(lambda: service.stream_count) == 0, what="all are collected")
-    assert service.totals.stored_bytes == 0
+    registry = origin.origin.shard.registry
+    wait_until(lambda: origin.call(lambda: not registry.by_id), what="all are collected")
+    assert registry.stored_bytes == 0

@@ -18,6 +18,7 @@ from tests.helpers.rawhttp import (
     encode_request,
     wait_until,
 )
+from tests.origin.conftest import code
 
 FAR_CURSOR = "900000000000"
 
@@ -34,7 +35,7 @@ def client(origin: LocalOrigin) -> Iterator[Client]:
 
 
 def live_readers(origin: LocalOrigin) -> int:
-    return origin.call(lambda: origin.origin._service.totals.live_readers)
+    return origin.call(lambda: origin.origin.live.reader_count)
 
 
 def poll(origin: LocalOrigin, name: str, offset: str, query: str = "") -> Connection:
@@ -332,7 +333,7 @@ def test_head_has_no_length_and_is_not_cached(origin: LocalOrigin, client: Clien
 def test_a_reader_that_does_not_read_is_dropped(
     start_origin: StartOrigin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("origin.live.STALLED_SECS", 0.3)
+    monkeypatch.setattr("origin.calls.STALLED_SECS", 0.3)
     origin = start_origin(limits={"max_body_bytes": 1 << 20})
     with origin.client() as client:
         client.create("s", "application/octet-stream")
@@ -344,3 +345,26 @@ def test_a_reader_that_does_not_read_is_dropped(
             with pytest.raises(Closed):
                 stalled.rest()
         assert client.read("s", "now").status == 200
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [("max_live_readers", 503), ("max_live_readers_per_stream", 429)],
+)
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+def test_live_readers_are_limited(
+    start_origin: StartOrigin, limit: str, status: int, live: str
+) -> None:
+    origin = start_origin(limits={limit: 2})
+    with origin.client() as client:
+        client.create("s")
+        first, second = EventStream(origin.port, "s"), EventStream(origin.port, "s")
+        reply = client("GET", "s", query=f"offset=now&live={live}")
+        assert code(reply) == (status, "too-many-readers")
+        assert int(reply["Retry-After"]) >= 1
+        assert client.read("s").status == 200
+        first.connection.close()
+        wait_until(lambda: origin.origin.live.reader_count == 1)
+        with EventStream(origin.port, "s"):
+            pass
+        second.connection.close()

@@ -14,7 +14,8 @@ from origin import chunks as chunks_module
 from origin.chunks import Chunks
 from origin.config import LimitsConfig
 from origin.messages import fitting_length, is_whole, prefix_length
-from origin.snapshots import PIECE_BYTES, Snapshots
+from origin.snapshotblobs import PIECE_BYTES
+from origin.snapshots import Snapshots
 from origin.storage.memory import MemoryStorage
 from origin.streams import Stream
 from protocol.errors import ProtocolError
@@ -40,7 +41,8 @@ async def open_stream(*appends: bytes) -> tuple[Chunks, Stream]:
         record = Appended(7, state.tail, data, 0)
         apply(state, record)
         storage.stage(state, (record,), lambda _: None)
-    return Chunks(storage, chunk_bytes=1 << 18, cache_bytes=1 << 24), Stream(state, committed=True)
+    chunks = Chunks(storage, {}, chunk_bytes=1 << 18, cache_bytes=1 << 24)
+    return chunks, Stream(state, committed=True)
 
 
 async def turns_of_others(work: Awaitable[T]) -> tuple[int, T]:
@@ -167,7 +169,8 @@ async def test_as_many_messages_as_fit_but_one_at_least(
 
 async def test_the_heads_of_tiny_parts_count_for_the_size_of_a_piece() -> None:
     chunks, stream = await open_stream(b"0," * 100_000)
-    snapshots = Snapshots(Mock(), Mock(), chunks, LimitsConfig(), Mock())
+    none = Mock()
+    snapshots = Snapshots(none, none, none, none, none, chunks, LimitsConfig())
     pieces = [len(piece) async for piece in snapshots.parts(snapshots.bootstrap(stream))]
     assert sum(pieces) > 32 * stream.tail
     assert max(pieces) < PIECE_BYTES + 1024

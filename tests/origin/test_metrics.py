@@ -80,7 +80,7 @@ def test_health_and_readiness(origin: LocalOrigin) -> None:
 
 
 def test_readiness_ends_when_draining_begins(origin: LocalOrigin) -> None:
-    origin.call(lambda: origin.origin._live.drain())
+    origin.call(lambda: origin.origin.live.drain())
     with origin.connect() as connection:
         assert connection.request("GET", "/readyz").status == 503
         assert connection.request("GET", "/healthz").status == 200

@@ -51,15 +51,15 @@ async def test_a_stream_does_not_expire_under_readers_at_the_gateway(
     monkeypatch.setattr("origin.app.time", clock)
     origin = start_origin()
     front = start_gateway(f"http://127.0.0.1:{origin.port}")
-    service = origin.origin._service
+    shard = origin.origin.shard
     with front.client() as writer:
         tail = writer.create("brief", stream_ttl="10")
         (caller,) = await gather(front)
         caller.ask("brief", f"offset={tail}{live}", token=TOKEN)
-        await until(lambda: origin.call(lambda: service.totals.live_readers) == 1)
+        await until(lambda: origin.call(lambda: origin.origin.live.reader_count) == 1)
         for _ in range(3):
             clock += 60
-            origin.call(service.sweep)
+            origin.call(shard.lifetimes.sweep)
         assert writer("HEAD", "brief").status == 200
 
 

@@ -102,3 +102,10 @@ def test_the_location_is_what_is_configured(start_origin: StartOrigin) -> None:
     with origin.client() as client:
         reply = client("PUT", "a b".replace(" ", "%20"))
         assert reply["Location"] == "https://streams.test/base" + PREFIX + "a%20b"
+
+
+def test_a_long_name_is_refused(start_origin: StartOrigin) -> None:
+    with start_origin(limits={"max_path_bytes": 20}).client() as client:
+        client.create("x" * 20)
+        assert client("PUT", "x" * 21).status == 400
+        assert client("GET", "x" * 21).status == 400

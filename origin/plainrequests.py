@@ -1,16 +1,16 @@
-"""The origin's fast path: appends, and catch-up reads whose bytes are at hand.
+"""Plain requests, answered straight on the connection: appends, and reads of bytes at hand.
 
-Same parsing, same service, same replies as `handlers`; what differs is only that the answer is
-written to the transport without a task, a request object or a response object.
+Parsing, shard and replies are those of `handlers`. The only difference: the answer is written to
+the transport without a task, a request object or a response object.
 """
 
 from collections.abc import Sequence
 from typing import cast
 
 from origin.admission import Admission
-from origin.chunks import JOIN_BYTES, Chunk, Chunks
+from origin.chunks import JOIN_BYTES, Chunk
 from origin.metrics import Metrics
-from origin.service import Service
+from origin.shard import Shard
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
@@ -23,19 +23,17 @@ from wire.heads import Fields, Head, Target
 from wire.http import Stamp
 
 
-class OriginFastPath:
+class PlainRequests:
     def __init__(
         self,
-        service: Service,
-        chunks: Chunks,
+        shard: Shard,
         metrics: Metrics,
         stamp: Stamp,
         admission: Admission,
         *,
         max_path_bytes: int,
     ) -> None:
-        self._service = service
-        self._chunks = chunks
+        self._shard = shard
         self._metrics = metrics
         self._stamp = encode_lines(stamp.headers(None))
         self._admission = admission
@@ -52,12 +50,12 @@ class OriginFastPath:
         name, read = cast(tuple[str, Read], target.parsed)
         if read.position is None or read.live is not None or read.max_bytes is not None:
             return None
-        stream = self._service.find(name)
+        stream = self._shard.lifetimes.find(name)
         if isinstance(stream, Reply) or stream.state.ttl_s is not None:
             return None
         if read.stream_id is not None and read.stream_id != stream.state.id:
             return None
-        chunk = self._chunks.cached(stream, read.position)
+        chunk = self._shard.chunks.cached(stream, read.position)
         if chunk is None or len(chunk.reply.body) > JOIN_BYTES:
             return None
         self._metrics.count("GET", 200)
@@ -90,7 +88,7 @@ class OriginFastPath:
         if read is not None:
             return self._get(name, read, head, exchange)
         append = cast(Append, fields.parsed)
-        self._service.append(
+        self._shard.appends.append(
             name, append, body, lambda reply: self._send_reply("POST", reply, exchange)
         )
         return True
@@ -105,15 +103,15 @@ class OriginFastPath:
     def _get(self, name: str, read: Read, head: Head, exchange: Exchange) -> bool:
         if read.position is None or read.live is not None or read.max_bytes is not None:
             return False
-        stream = self._service.find(name)
+        stream = self._shard.lifetimes.find(name)
         if isinstance(stream, Reply):
             self._send_reply("GET", stream, exchange)
             return True
         if read.stream_id is not None and read.stream_id != stream.state.id:
             return False  # of an ancestor, or foreign
         if stream.state.ttl_s is not None:
-            self._service.renew(stream)
-        chunk = self._chunks.cached(stream, read.position)
+            self._shard.lifetimes.renew(stream)
+        chunk = self._shard.chunks.cached(stream, read.position)
         if chunk is None:
             return False
         self._send_reply("GET", chunk.answer(head.headers.get("if-none-match")), exchange)

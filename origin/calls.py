@@ -1,0 +1,70 @@
+"""One request as aiohttp brings it, and the forms that its answer may take."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from aiohttp import web
+
+from origin.metrics import Metrics
+from origin.storage.base import BelowFloor, DamagedData, UnknownStream
+from protocol.paths import Kind, Resource
+from protocol.replies import Headers, Reply
+from wire.http import fill_headers
+
+log = logging.getLogger("weir.origin")
+
+STALLED_SECS = 30.0
+
+
+class Call(NamedTuple):
+    place: Resource
+    query: str
+    headers: Mapping[str, str]
+    request: web.BaseRequest
+    stamp: Headers
+
+    @property
+    def method(self) -> str:
+        return self.request.method
+
+
+Answer = Reply | web.StreamResponse
+Operation = Callable[[Call], Awaitable[Answer]]
+Operations = dict[Kind, dict[str, Operation]]
+
+
+class Refused(Exception):
+    """The answer is known: there is no such stream."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply.status)
+        self.reply = reply
+
+
+@asynccontextmanager
+async def open_response(
+    call: Call, head: Reply, metrics: Metrics, what: str
+) -> AsyncIterator[web.StreamResponse]:
+    """A response whose body is written inside. If that cannot be finished, it is cut off."""
+    response = web.StreamResponse()
+    fill_headers(response, head, call.stamp)
+    metrics.count(call.method, head.status)
+    await response.prepare(call.request)
+    try:
+        yield response
+        await response.write_eof()
+    except (ConnectionError, TimeoutError, BelowFloor, DamagedData, UnknownStream) as error:
+        level = logging.ERROR if isinstance(error, DamagedData) else logging.INFO
+        log.log(level, "%s cut: %r", what, error)
+        response.force_close()
+        if call.request.transport is not None:
+            call.request.transport.abort()
+
+
+async def write_in_time(response: web.StreamResponse, data: bytes) -> None:
+    if data:
+        async with asyncio.timeout(STALLED_SECS):
+            await response.write(data)

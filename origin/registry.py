@@ -1,0 +1,69 @@
+"""Every stream that a shard holds: by name, by id and by bucket, with their number and size."""
+
+from collections.abc import Iterable
+
+from origin.buckets import Buckets
+from origin.config import LimitsConfig
+from origin.streams import Stream
+from protocol.errors import ProtocolError
+from protocol.paths import bucket_of
+from protocol.stream import Record, StreamState, apply
+
+
+class Registry:
+    def __init__(self, limits: LimitsConfig, *, max_total_bytes: int) -> None:
+        self._limits = limits
+        self._max_total_bytes = max_total_bytes
+        self.by_name: dict[str, Stream] = {}
+        self.by_id: dict[int, Stream] = {}  # buckets included: they are kept as streams
+        self.buckets = Buckets()
+        self.stored_bytes = 0
+
+    def load(self, states: Iterable[StreamState]) -> None:
+        """What a start finds, all of it committed."""
+        for state in states:
+            self._enter(Stream(state, committed=True))
+        streams = self.by_id.values()
+        shown = (s.state.name for s in streams if not s.state.gone)
+        self.buckets.load([name for name in shown if bucket_of(name)])
+        for stream in streams:
+            if stream.state.fork is not None:
+                self.by_id[stream.state.fork.source_id].forks += 1
+
+    def add(self, stream: Stream) -> None:
+        """From now on its name is taken; readers see it when its creation has landed."""
+        self._enter(stream)
+        if stream.state.fork is not None:
+            self.by_id[stream.state.fork.source_id].forks += 1
+
+    def _enter(self, stream: Stream) -> None:
+        state = stream.state
+        self.by_id[state.id] = self.by_name[state.name] = stream
+        self.buckets.hold(state.name)
+        self.stored_bytes += state.stored_bytes
+
+    def remove(self, stream: Stream) -> None:
+        state = stream.state
+        del self.by_id[state.id]
+        if self.by_name.get(state.name) is stream:
+            del self.by_name[state.name]
+        self.buckets.release(state.name)
+        self.stored_bytes -= state.stored_bytes
+
+    def apply(self, stream: Stream, record: Record) -> None:
+        """Change the staged state of a stream; the size of all streams follows."""
+        state = stream.state
+        before = state.stored_bytes
+        apply(state, record)
+        self.stored_bytes += state.stored_bytes - before
+
+    def check_count(self) -> None:
+        if len(self.by_id) >= self._limits.max_streams:
+            raise ProtocolError(413, "too-many-streams", "The server holds no more streams.")
+
+    def check_size(self, stream_bytes: int, more_bytes: int) -> None:
+        """Whether a stream that has so many bytes may have more."""
+        if stream_bytes + more_bytes > self._limits.max_stream_bytes:
+            raise ProtocolError(413, "stream-too-large", "The stream would exceed its size limit.")
+        if self.stored_bytes + more_bytes > self._max_total_bytes:
+            raise ProtocolError(413, "server-full", "The server's size limit is reached.")

@@ -1,0 +1,88 @@
+"""The bytes of snapshots. One that was replaced goes when its last reader has read it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+
+from origin.storage.base import Storage
+from protocol.stream import Snapshot
+
+PIECE_BYTES = 256 * 1024
+COPIES_AT_A_TIME = 2  # each is in memory as a whole
+
+
+class Draft:
+    """A snapshot whose bytes are on disk, and that no record names yet."""
+
+    def __init__(self) -> None:
+        self.is_kept = False
+
+    def keep(self) -> None:
+        """It is about to be named."""
+        self.is_kept = True
+
+
+class SnapshotBlobs:
+    def __init__(self, storage: Storage, new_id: Callable[[], int]) -> None:
+        self._storage = storage
+        self._new_id = new_id
+        self._readers: Counter[int] = Counter()
+        self._retired: set[int] = set()
+        self._copying = asyncio.Semaphore(COPIES_AT_A_TIME)
+
+    @property
+    def reader_count(self) -> int:
+        return self._readers.total()
+
+    async def write(self, offset: int, content_type: str, data: bytes) -> Snapshot:
+        blob = self._new_id()
+        blob_bytes = await self._storage.write_blob(blob, data)
+        return Snapshot(offset, content_type, len(data), blob, blob_bytes)
+
+    async def copy(self, snapshot: Snapshot) -> Snapshot:
+        async with self._copying:
+            data = await self._storage.read_blob(
+                snapshot.blob, snapshot.blob_bytes, 0, snapshot.size_bytes
+            )
+            return await self.write(snapshot.offset, snapshot.content_type, data)
+
+    async def pieces(self, snapshot: Snapshot) -> AsyncIterator[bytes]:
+        for start in range(0, snapshot.size_bytes, PIECE_BYTES):
+            end = min(start + PIECE_BYTES, snapshot.size_bytes)
+            yield await self._storage.read_blob(snapshot.blob, snapshot.blob_bytes, start, end)
+
+    @contextmanager
+    def drafted(self, snapshot: Snapshot | None) -> Iterator[Draft]:
+        """Drop what was written unless the draft is kept."""
+        draft = Draft()
+        try:
+            yield draft
+        finally:
+            if snapshot is not None and not draft.is_kept:
+                self._storage.drop_blob(snapshot.blob)
+
+    @contextmanager
+    def held(self, snapshot: Snapshot | None) -> Iterator[None]:
+        """What is being read stays, even when it is replaced meanwhile."""
+        if snapshot is None:
+            yield
+            return
+        blob = snapshot.blob
+        self._readers[blob] += 1
+        try:
+            yield
+        finally:
+            self._readers[blob] -= 1
+            if not self._readers[blob]:
+                del self._readers[blob]
+                if blob in self._retired:
+                    self._retired.discard(blob)
+                    self._storage.drop_blob(blob)
+
+    def retire(self, snapshot: Snapshot) -> None:
+        """No state names it any more."""
+        if snapshot.blob in self._readers:
+            self._retired.add(snapshot.blob)
+        else:
+            self._storage.drop_blob(snapshot.blob)

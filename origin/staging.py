@@ -1,0 +1,137 @@
+"""Between a judgement and the disk: room for a unit, its commit, and waiting until it is settled.
+
+Everything between a check and the change it allows is synchronous, so there are no locks. Staged
+work is finished in completion callbacks that storage calls, never in the request's own task: a
+client that disconnects changes nothing about what was accepted.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from origin.storage.base import Done, Storage, StorageFailed, StorageFull
+from origin.streams import Stream
+from protocol.errors import ProtocolError
+from protocol.replies import RETRY_AFTER
+from protocol.stream import Record
+
+RECORD_OVERHEAD_BYTES = 4096
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+
+
+class Staging:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._waiting_bytes = 0
+
+    def check_storage(self) -> None:
+        """After a failure the staged state holds what was lost: nothing may be judged by it."""
+        if self._storage.failure is not None:
+            raise StorageFailed(self._storage.failure)
+
+    # -- room ----------------------------------------------------------------------------------
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much waits for room that nothing more may join."""
+        return self._waiting_bytes > MAX_WAITING_BYTES
+
+    def admits(self, data_bytes: int, *, urgent: bool = False) -> bool:
+        return self._storage.admits(data_bytes + RECORD_OVERHEAD_BYTES, urgent=urgent)
+
+    def admits_quietly(self, *, urgent: bool) -> bool:
+        """Whether a record without data can be staged now, for work that nobody waits for."""
+        try:
+            return self.admits(0, urgent=urgent)
+        except (StorageFailed, StorageFull):
+            return False
+
+    def when_room(self, data_bytes: int, retry: Callable[[], None]) -> None:
+        """Call `retry` once when there may be room; until then the bytes count as waiting."""
+        waiting_bytes = data_bytes + RECORD_OVERHEAD_BYTES
+        self._waiting_bytes += waiting_bytes
+
+        def retry_uncounted() -> None:
+            self._waiting_bytes -= waiting_bytes
+            retry()
+
+        self._storage.when_room(retry_uncounted)
+
+    async def admitted(self, data_bytes: int) -> None:
+        """Return when a unit of this size can be staged; nothing may wait between that and it."""
+        while not self.admits(data_bytes):
+            if self.is_crowded:
+                raise ProtocolError(503, "busy", "Too many requests are waiting.", RETRY_AFTER)
+            with self._counted(data_bytes + RECORD_OVERHEAD_BYTES):
+                await self.room()
+
+    @contextmanager
+    def _counted(self, waiting_bytes: int) -> Iterator[None]:
+        self._waiting_bytes += waiting_bytes
+        try:
+            yield
+        finally:
+            self._waiting_bytes -= waiting_bytes
+
+    async def room(self) -> None:
+        room = asyncio.get_running_loop().create_future()
+        self._storage.when_room(lambda: settle(room, None))
+        await room
+
+    # -- commits -------------------------------------------------------------------------------
+
+    def stage(self, stream: Stream, records: tuple[Record, ...], done: Done) -> None:
+        """Queue records that are applied already. Until they are settled, the stream is in flight:
+        what is judged by its state must not be told."""
+        stream.inflight += 1
+
+        def settled(error: Exception | None) -> None:
+            stream.inflight -= 1
+            done(error)
+
+        self._storage.stage(stream.state, records, settled)
+
+    def stage_quietly(self, stream: Stream, record: Record) -> None:
+        """For a record that no reply depends on; a failed storage says so in the log."""
+        self._storage.stage(stream.state, (record,), ignore)
+
+    async def commit(
+        self, stream: Stream, records: tuple[Record, ...], landed: Callable[[], None]
+    ) -> None:
+        """Stage and wait. `landed` is called before anyone who waits goes on."""
+        committed = asyncio.get_running_loop().create_future()
+
+        def done(error: Exception | None) -> None:
+            if error is None:
+                landed()
+            settle(committed, error)
+
+        self.stage(stream, records, done)
+        await committed
+
+    async def settled(self) -> None:
+        """Wait until everything staged is on disk; raises StorageFailed if it is lost."""
+        settled = asyncio.get_running_loop().create_future()
+        self._storage.barrier(lambda error: settle(settled, error))
+        await settled
+
+    async def decided(self) -> None:
+        """Wait until everything staged is decided, one way or the other."""
+        try:
+            await self.settled()
+        except StorageFailed:
+            pass
+
+
+def ignore(error: Exception | None) -> None:
+    """Nobody waits for this; a failed storage has said so in the log."""
+
+
+def settle(future: "asyncio.Future[None]", error: Exception | None) -> None:
+    """The one who waits may be gone."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

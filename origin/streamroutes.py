@@ -1,0 +1,123 @@
+"""Streams over HTTP: PUT, POST, GET in all its forms, HEAD, DELETE."""
+
+import asyncio
+import logging
+import time
+
+from aiohttp import web
+
+from origin.calls import Answer, Call, Operations, open_response
+from origin.config import OriginConfig
+from origin.live import Live
+from origin.metrics import Metrics
+from origin.shard import Shard
+from origin.storage.base import BelowFloor
+from origin.streams import Stream
+from protocol import replies
+from protocol.errors import ProtocolError
+from protocol.names import STREAM_FORKED_FROM
+from protocol.offsets import Offset
+from protocol.paths import Kind, stream_url
+from protocol.replies import Reply
+from protocol.requests import SSE, Read, parse_append, parse_create, parse_read
+from wire.http import base_url
+from wire.requests import read_body
+
+log = logging.getLogger("weir.origin")
+
+
+class StreamRoutes:
+    def __init__(self, config: OriginConfig, shard: Shard, live: Live, metrics: Metrics) -> None:
+        self._http = config.http
+        self._limits = config.limits
+        self._shard = shard
+        self._live = live
+        self._metrics = metrics
+        self.operations: Operations = {
+            Kind.STREAM: {
+                "PUT": self._put,
+                "POST": self._post,
+                "GET": self._get,
+                "HEAD": self._head,
+                "DELETE": self._delete,
+            }
+        }
+
+    async def _put(self, call: Call) -> Reply:
+        headers, name = call.headers, call.place.name
+        source = headers.get(STREAM_FORKED_FROM.lower())
+        renamed = {} if source is None else {STREAM_FORKED_FROM.lower(): self._http.rename(source)}
+        create = parse_create({**headers, **renamed})
+        body = await read_body(call.request, headers, self._limits)
+        base = base_url(self._http, headers.get("host", ""), call.request.scheme)
+        return await self._shard.creations.create(name, create, body, base + stream_url(name))
+
+    async def _post(self, call: Call) -> Reply:
+        append = parse_append(call.headers)
+        body = await read_body(call.request, call.headers, self._limits)
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def send(reply: Reply) -> None:
+            if not replied.done():
+                replied.set_result(reply)
+
+        self._shard.appends.append(call.place.name, append, body, send)
+        return await replied
+
+    async def _delete(self, call: Call) -> Reply:
+        return await self._shard.lifetimes.delete(call.place.name, call.headers.get("if-match"))
+
+    async def _head(self, call: Call) -> Reply:
+        stream = self._shard.lifetimes.find(call.place.name)
+        if isinstance(stream, Reply):
+            return stream
+        return replies.head(
+            stream.state,
+            stream.tail,
+            stream.closed,
+            stream.snapshot,
+            call.headers.get("if-none-match"),
+        )
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def _get(self, call: Call) -> Answer:
+        read = parse_read(call.query, call.headers.get("last-event-id", ""))
+        stream = self._shard.lifetimes.find(call.place.name)
+        if isinstance(stream, Reply):
+            return stream
+        self._shard.lifetimes.renew(stream)
+        if read.position is not None:
+            self._shard.chunks.check_identity(stream, Offset(read.position, read.stream_id))
+        try:
+            if read.live == SSE:
+                with self._live.admitted(stream):
+                    return await self._stream_events(stream, read, call)
+            if read.live is not None:
+                with self._live.admitted(stream):
+                    return await self._live.long_poll(stream, read, time.time())
+            return await self._catch_up(stream, read, call)
+        except BelowFloor:  # given back while it was read
+            return replies.trimmed(stream.state, stream.earliest)
+
+    async def _catch_up(self, stream: Stream, read: Read, call: Call) -> Reply:
+        chunks = self._shard.chunks
+        if read.position is None:
+            body = b"[]" if stream.is_json else b""
+            return replies.tail_only(stream.state, body, stream.tail, stream.closed)
+        if read.max_bytes is None:
+            chunk = await chunks.get(stream, read.position)
+        else:
+            chunk = await chunks.limited(stream, read.position, read.max_bytes)
+        return chunk.answer(call.headers.get("if-none-match"))
+
+    async def _stream_events(self, stream: Stream, read: Read, call: Call) -> web.StreamResponse:
+        if read.position is not None:  # a bad offset is an answer, not an event
+            await self._shard.chunks.check_position(stream, read.position)
+        head = replies.event_stream(stream.state.content_type)
+        async with open_response(call, head, self._metrics, "event stream") as response:
+            try:
+                await self._live.stream_events(stream, read, time.time(), response)
+            except (BelowFloor, ProtocolError):  # the next request is told so
+                log.info("event stream ended: a snapshot replaced what it had yet to read")
+        return response
