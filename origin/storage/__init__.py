@@ -1,16 +1,34 @@
 """Storage modes behind one interface (`base.Storage`).
 
-base       the interface and its errors
-modes      which of these a configuration means
-commit     group commit: one write and one sync for all that waits
-recent     appends in memory
-memory     mode `memory`
-filestore  modes `file-durable` and `file-fast`: what happens when
-           (journal, catalog, segments: its files; checkpoints: the background; recovery: the start)
-format     their bytes, pure
-files      their file operations
-acid       mode `acid`: LMDB shards
-reclaim    deletions, held off while a backup runs
-inspect    `weir fsck` and `weir dump`
-backup     `weir backup` and `weir restore` (copies: a backup's files and manifest)
+base              the interface and its errors
+modes             which of these a configuration means
+commit            group commit: one write and one sync for all that waits
+memory            mode `memory`
+recent            appends in memory
+reclaim           deletions, held off while a backup runs
+blobs             the bytes of snapshots as files
+
+Modes `file-durable` and `file-fast`:
+
+filestore         the storage: room, staging, publishing, reading
+datafolder        the files of a data directory, each kind with its owner
+files             their file operations
+format            their bytes, pure
+journal           the shared journal: batches, and the watermark of what was acknowledged
+journalfiles      which journal file takes the next batch
+catalog           the states of all streams as of the last checkpoint
+segments          the bytes of one stream, below the last checkpoint
+stored            one stream: what its segment has, and what memory has
+checkpoints       when a checkpoint is made, and of what
+checkpointwriter  its background half
+opening           what a start does to the files
+recovery          from files to streams: catalog first, then the journal
+
+acid              mode `acid`: LMDB shards
+
+Commands:
+
+inspect           `weir fsck` and `weir dump`
+backup            `weir backup` and `weir restore`
+copies            a backup's files and manifest
 """

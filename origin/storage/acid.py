@@ -52,7 +52,7 @@ def _sealed(data: bytes) -> bytes:
     return _CRC.pack(crc32c(data)) + data
 
 
-class Shard:
+class AcidShard:
     """One LMDB environment and its two tables."""
 
     def __init__(self, path: str, map_bytes: int | None) -> None:
@@ -178,12 +178,12 @@ class AcidStorage:
         self._folder = os.path.join(data_dir, "acid")
         self._count = shards
         self._map_bytes = map_bytes
-        self._shards: list[Shard] = []
-        self._names: dict[int, Shard] = {}
+        self._shards: list[AcidShard] = []
+        self._names: dict[int, AcidShard] = {}
         self._floors: dict[int, int] = {}
         self._trimming: set[asyncio.Task[None]] = set()
         self._closing = False
-        self._blobs = Blobs(os.path.join(data_dir, "snapshots"), Files())
+        self.blobs = Blobs(os.path.join(data_dir, "snapshots"), Files())
         self._reclaimer = Reclaimer(data_dir)
         self._workers = ThreadPoolExecutor(min(shards, 8), thread_name_prefix="weir-acid")
         self._blob_workers = ThreadPoolExecutor(BLOB_THREADS, thread_name_prefix="weir-blob")
@@ -225,8 +225,8 @@ class AcidStorage:
             self._names.update((state.id, shard) for state in states)
             found += states
         named = {state.snapshot.blob for state in found if state.snapshot}
-        leftovers = self._blobs.leftovers(named)
-        self._reclaimer.do(*(partial(self._blobs.remove, blob) for blob in leftovers))
+        leftovers = self.blobs.leftovers(named)
+        self._reclaimer.do(*(partial(self.blobs.remove, blob) for blob in leftovers))
         return found
 
     def _check_manifest(self) -> None:
@@ -274,7 +274,7 @@ class AcidStorage:
 
     def _seal(self, pending: list[Unit], size_bytes: int) -> Batch:
         """States are encoded here, on the loop, where they are exactly those of this batch."""
-        work: dict[Shard, tuple[list[Unit], dict[int, bytes]]] = {}
+        work: dict[AcidShard, tuple[list[Unit], dict[int, bytes]]] = {}
         for unit in pending:
             units, states = work.setdefault(self._names[unit.state.id], ([], {}))
             units.append(unit)
@@ -343,18 +343,18 @@ class AcidStorage:
         return found
 
     async def write_blob(self, blob: int, data: bytes) -> int:
-        return await write_blob(self._blobs, self._blob_workers, blob, data)
+        return await write_blob(self.blobs, self._blob_workers, blob, data)
 
     async def read_blob(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
         return await self._loop.run_in_executor(
-            self._workers, self._blobs.read, blob, size_bytes, start, end
+            self._workers, self.blobs.read, blob, size_bytes, start, end
         )
 
     def drop_blob(self, blob: int) -> None:
-        remove = partial(self._blobs.remove, blob)
+        remove = partial(self.blobs.remove, blob)
         self._loop.run_in_executor(self._blob_workers, self._reclaimer.do, remove)
 
-    async def _look(self, stream_id: int, start: int, look: Callable[[Shard], T]) -> T:
+    async def _look(self, stream_id: int, start: int, look: Callable[[AcidShard], T]) -> T:
         shard = self._shard(stream_id)
         if start < self._floors.get(stream_id, 0):
             raise BelowFloor(stream_id)
@@ -365,7 +365,7 @@ class AcidStorage:
                 raise BelowFloor(stream_id) from None
             raise
 
-    def _shard(self, stream_id: int) -> Shard:
+    def _shard(self, stream_id: int) -> AcidShard:
         try:
             return self._names[stream_id]
         except KeyError:
@@ -383,14 +383,14 @@ class AcidStorage:
         os.close(self._lock_fd)
 
 
-def open_shards(data_dir: str) -> list[Shard]:
+def open_shards(data_dir: str) -> list[AcidShard]:
     folder = os.path.join(data_dir, "acid")
     names = sorted(name for name in os.listdir(folder) if name.startswith("shard-"))
     return [_open_shard(os.path.join(folder, name), None) for name in names]
 
 
-def _open_shard(path: str, map_bytes: int | None) -> Shard:
+def _open_shard(path: str, map_bytes: int | None) -> AcidShard:
     try:
-        return Shard(path, map_bytes)
+        return AcidShard(path, map_bytes)
     except lmdb.Error as error:
         raise DamagedData(os.path.join(path, "data.mdb"), 0, str(error)) from None

@@ -25,9 +25,8 @@ from typing import TextIO
 import lmdb
 
 from origin.storage import inspect
-from origin.storage.acid import Shard, open_shards
+from origin.storage.acid import AcidShard, open_shards
 from origin.storage.base import DamagedData, UnusableData
-from origin.storage.blobs import Blobs
 from origin.storage.catalog import read_catalog
 from origin.storage.copies import (
     DATA,
@@ -40,6 +39,7 @@ from origin.storage.copies import (
     read_manifest,
     write_manifest,
 )
+from origin.storage.datafolder import DataFolder
 from origin.storage.files import RESTORING, Files, lock_directory, refuse_unfinished
 from origin.storage.format import (
     BATCH_HEADER,
@@ -54,7 +54,6 @@ from origin.storage.format import (
 from origin.storage.journal import Journal
 from origin.storage.reclaim import pinned
 from origin.storage.recovery import recover
-from origin.storage.segments import Segments
 from protocol.stream import StreamState
 
 log = logging.getLogger("weir.storage")
@@ -184,7 +183,8 @@ class _Backup:
         earlier: Manifest | None,
     ) -> None:
         self._data_dir = data_dir
-        self._target = target
+        self._source = DataFolder(data_dir, Files())
+        self._target = DataFolder(target, Files())
         self._manifest = manifest
         self._base = base
         self._earlier = earlier
@@ -194,9 +194,8 @@ class _Backup:
     # -- file modes ----------------------------------------------------------------------------
 
     def copy_files(self) -> None:
-        path = os.path.join(self._data_dir, "catalog")
+        path, journal = self._source.catalog_path, self._source.journal
         contents = read_catalog(path)
-        journal = _journal_of(self._data_dir)
         watermark = _read_watermark(journal)  # before the batches: all that it tells of are there
         wanted = contents.checkpoint.journal
         with ExitStack() as opened:
@@ -218,19 +217,18 @@ class _Backup:
 
     def _copy_streams(self) -> None:
         """Asks the copied catalog and journal what else a start would need."""
-        recovered = recover(os.path.join(self._target, "catalog"), _journal_of(self._target))
-        segments = Segments(os.path.join(self._data_dir, "segments"), Files())
-        os.makedirs(os.path.join(self._target, "segments"), exist_ok=True)
+        recovered = recover(self._target.catalog_path, self._target.journal)
+        os.makedirs(self._target.segments_path, exist_ok=True)
         for stored in recovered.streams.values():
             first, end = stored.extent
             if end > first:
-                self._copy(segments.path(stored.state.id), first, end)
+                self._copy(self._source.segments.path(stored.state.id), first, end)
             self._copy_snapshot(stored.state)
 
     def _copy_snapshot(self, state: StreamState) -> None:
         if state.snapshot is not None:
-            blobs = Blobs(os.path.join(self._data_dir, "snapshots"), Files())
-            self._copy(blobs.path(state.snapshot.blob), 0, state.snapshot.blob_bytes)
+            path = self._source.blobs.path(state.snapshot.blob)
+            self._copy(path, 0, state.snapshot.blob_bytes)
 
     def _copy(self, path: str, start: int, end: int) -> None:
         name = os.path.relpath(path, self._data_dir)
@@ -257,21 +255,21 @@ class _Backup:
                 self._copy_shard(shard, view)
         except lmdb.Error as error:
             raise UnusableData(f"{self._data_dir}: {error}") from None
-        for shard in open_shards(self._target):
+        for shard in open_shards(self._target.path):
             for state in shard.states():
                 self._copy_snapshot(state)
             shard.env.close()
 
-    def _copy_shard(self, shard: Shard, view: "lmdb.Transaction[bytes]") -> None:
+    def _copy_shard(self, shard: AcidShard, view: "lmdb.Transaction[bytes]") -> None:
         name = os.path.relpath(os.path.join(shard.path, "data.mdb"), self._data_dir)
-        path = os.path.join(self._target, name)
+        path = os.path.join(self._target.path, name)
         os.makedirs(os.path.dirname(path))
         with open(path, "wb") as file:
             shard.env.copyfd(file.fileno(), True, view)
         self._manifest.add(self._copier.note(name))
 
 
-def _same_moment(shards: list[Shard]) -> "list[lmdb.Transaction[bytes]]":
+def _same_moment(shards: list[AcidShard]) -> "list[lmdb.Transaction[bytes]]":
     """A view of each, no shard having moved on until all were there.
 
     Asked by a second view, because what a shard says of itself runs ahead of what can be read.
@@ -287,7 +285,7 @@ def _same_moment(shards: list[Shard]) -> "list[lmdb.Transaction[bytes]]":
     raise UnusableData(f"{shards[0].path}: no quiet moment in {TRIES} tries; try again")
 
 
-def _newest(shard: Shard) -> int:
+def _newest(shard: AcidShard) -> int:
     with shard.env.begin() as view:
         return view.id()
 
@@ -362,10 +360,6 @@ def _take_batches(files: list[_JournalCopy], next_batch: int) -> None:
         suspect = next_batch
         for file in files:
             file.look()
-
-
-def _journal_of(data_dir: str) -> Journal:
-    return Journal(os.path.join(data_dir, "journal"), Files(), file_bytes=0, synced=True)
 
 
 def _read_watermark(journal: Journal) -> bytes:

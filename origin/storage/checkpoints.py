@@ -1,165 +1,186 @@
-"""The background half of a checkpoint: bytes to segments, states to the catalog, old files away.
+"""When a checkpoint is made, and of what. This half runs on the event loop; one at a time.
 
-`filestore` decides when and what (a `Cut`); here it is written, in the background thread.
+  cut         sealing a batch, note every changed stream's state; the next batch opens a new file
+  landed      that batch is on disk: note each changed stream's recent bytes
+  background  write those bytes to segments, sync; append states and Checkpoint to the catalog, sync
+  finish      forget the bytes in memory, delete the old journal files and dead segments
+
+A crash anywhere in between only means that the journal is read from the checkpoint before.
 """
 
+import asyncio
 import logging
-import os
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
-
-from origin.storage.base import DamagedData
-from origin.storage.blobs import Blobs
-from origin.storage.catalog import Catalog
-from origin.storage.files import Files
-from origin.storage.format import (
-    NO_EXTENT,
-    CatalogGone,
-    CatalogStream,
-    Checkpoint,
-    Extent,
-    Frame,
-)
-from origin.storage.journal import Journal, JournalFile
-from origin.storage.reclaim import Reclaimer
-from origin.storage.recovery import Stored
-from origin.storage.segments import Segments
+from origin.storage.checkpointwriter import CheckpointAbandoned, CheckpointWriter, Cut, Flush
+from origin.storage.commit import GroupCommit
+from origin.storage.datafolder import DataFolder
+from origin.storage.format import encode_state
+from origin.storage.journalfiles import JournalFiles
+from origin.storage.stored import Stored
+from protocol.stream import StreamState
 
 log = logging.getLogger("weir.storage")
 
-SYNC_GROUP = 256
 
-
-class CheckpointAbandoned(Exception):
-    """The server stops; the journal still holds everything."""
-
-
-@dataclass(slots=True)
-class Flush:
-    """One stream's share: its state and tail at the cut, its bytes that memory alone has."""
-
-    stored: Stored
-    state: bytes
-    tail: int
-    parts: list[bytes] = field(default_factory=list)
-    start: int = 0  # of the parts
-    floor: int = 0
-    extent: Extent = NO_EXTENT
-
-    def note_bytes(self) -> None:
-        """Called when the batch of the cut has landed: from now on later appends may follow."""
-        stored, recent = self.stored, self.stored.recent
-        self.parts = [] if recent is None else recent.parts[:]
-        self.start = stored.flushed if recent is None else recent.start
-        self.floor, self.extent = stored.floor, stored.extent
-
-    def finish(self) -> None:
-        """The segment now holds positions below the cut: memory may forget them."""
-        stored = self.stored
-        stored.flushed, stored.extent = self.tail, self.extent
-        if stored.recent is not None:
-            stored.recent.drop_below(self.tail)
-            if not stored.recent.parts and stored.recent.end == stored.flushed:
-                stored.recent = None
-
-
-@dataclass(slots=True)
-class Cut:
-    """A checkpoint from the moment it is decided."""
-
-    flushes: list[Flush]
-    removed: list[int]
-    dropped: list[int]
-    retired: list[JournalFile]
-    next_batch: int
-    journal: int
-
-
-class CheckpointWriter:
+class Checkpoints:
     def __init__(
         self,
-        files: Files,
-        journal: Journal,
-        catalog: Catalog,
-        segments: Segments,
-        blobs: Blobs,
-        reclaimer: Reclaimer,
+        folder: DataFolder,
+        files: JournalFiles,
+        commit: GroupCommit,
+        streams: Mapping[int, Stored],
+        *,
+        changed: dict[int, StreamState],
+        removed: list[int],
+        interval_s: float,
+        retry_s: float,
+        cut_at_bytes: int,
+        on_error: Callable[[], None],
     ) -> None:
+        """`changed` and `removed` are the streams that the catalog does not know as they are."""
+        self._folder = folder
         self._files = files
-        self._journal = journal
-        self._catalog = catalog
-        self._segments = segments
-        self._blobs = blobs
-        self._reclaimer = reclaimer
-        self.abandoned = False
+        self._commit = commit
+        self._streams = streams
+        self._interval_s = interval_s
+        self._retry_s = retry_s
+        self._cut_at_bytes = cut_at_bytes
+        self._on_error = on_error
+        self.changed = changed
+        self.removed = removed
+        self._dropped: list[int] = []
+        self._writer = CheckpointWriter(folder)
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="weir-checkpoint")
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self.is_wanted = False
+        self.error: Exception | None = None
 
-    def write(self, cut: Cut) -> None:
-        """Segments first, then the catalog that makes them count."""
-        frames: list[Frame] = []
-        for first in range(0, len(cut.flushes), SYNC_GROUP):
-            group = cut.flushes[first : first + SYNC_GROUP]
-            if self.abandoned:
-                raise CheckpointAbandoned
-            self._write_segments(group)
-            frames += [
-                CatalogStream(
-                    f.stored.state.id, msgspec.Raw(f.state), f.tail, f.extent.end, f.extent.first
-                )
-                for f in group
-            ]
-        frames += map(CatalogGone, cut.removed)
-        frames.append(Checkpoint(cut.next_batch, cut.journal))
-        self._catalog.append(frames)
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
 
-    def _write_segments(self, group: list[Flush]) -> None:
-        fds: list[int] = []
-        folders: set[str] = set()
-        try:
-            for flush in group:
-                stored = flush.stored
-                first, end = self._first_kept(flush), stored.extent.end
-                if flush.parts:
-                    fd, end = self._segments.write(stored.state.id, end, flush.start, flush.parts)
-                    fds.append(fd)
-                    if not stored.extent.end:
-                        folders.add(os.path.dirname(self._segments.path(stored.state.id)))
-                flush.extent = Extent(first, end)
-            self._files.sync_all(fds)
-        finally:
-            for fd in fds:
-                self._files.close(fd)
-        for folder in folders:
-            self._files.sync_dir(folder)
-        if folders:
-            self._files.sync_dir(self._segments.folder)
+    def drop_blob(self, blob: int) -> None:
+        """It goes with the next checkpoint."""
+        self._dropped.append(blob)
 
-    def _first_kept(self, flush: Flush) -> int:
-        """Where the first block begins that is not wholly below the floor."""
-        stored = flush.stored
-        if flush.floor >= stored.flushed:
-            return stored.extent.end
-        if flush.floor <= stored.state.base:
-            return stored.extent.first
-        try:
-            return self._segments.block_at(stored.state.id, stored.extent, flush.floor)
-        except DamagedData as error:  # or of a stream that was removed meanwhile
-            log.warning("nothing given back: %s", error)
-            return stored.extent.first
+    # -- when ----------------------------------------------------------------------------------
 
-    def reclaim(self, cut: Cut) -> None:
-        """What cannot be deleted now is deleted at the next start."""
-        work = [partial(self._journal.retire, file) for file in cut.retired]
-        work += [
-            partial(self._segments.punch, flush.stored.state.id, flush.extent.first)
-            for flush in cut.flushes
-            if flush.floor > flush.stored.state.base and flush.extent.first
+    def schedule(self, delay_s: float) -> None:
+        due = self._loop.time() + delay_s
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._come_due)
+
+    def _come_due(self) -> None:
+        self._timer = None
+        if self._is_closing or self._commit.failure is not None:
+            return
+        self.schedule(self._interval_s)
+        self._files.want_spare()
+        if self._folder.reclaimer.is_waiting:
+            self._loop.run_in_executor(self._background, self._folder.reclaimer.settle)
+        if self.changed or self.removed or self._dropped or self._files.older:
+            self.want()
+
+    def want(self) -> None:
+        """As soon as it can be."""
+        self.is_wanted = True
+        self.cut_if_idle()
+
+    def cut_if_idle(self) -> None:
+        """With nothing staged there is no batch to cut behind: cut here and now."""
+        if self.is_wanted and self._commit.idle:
+            cut = self._try_cut()
+            if cut is not None:
+                self.begin(cut)
+
+    def cut_if_due(self) -> Cut | None:
+        """Asked when a batch is sealed, which everything staged so far is in."""
+        if self.is_wanted or self._files.current.used > self._cut_at_bytes:
+            return self._try_cut()
+        return None
+
+    def _try_cut(self) -> Cut | None:
+        self.is_wanted = not self._can_cut()
+        if self.is_wanted:
+            return None
+        flushes = [
+            Flush(stored, encode_state(state), state.tail)
+            for id_, state in self.changed.items()
+            if (stored := self._streams.get(id_)) is not None
         ]
-        work += [partial(self._segments.remove, stream_id) for stream_id in cut.removed]
-        work += [partial(self._blobs.remove, blob) for blob in cut.dropped]
-        self._reclaimer.do(*work)
+        removed, self.removed = self.removed, []
+        dropped, self._dropped = self._dropped, []
+        self.changed = {}
+        files = self._files
+        retired = files.hand_over()
+        return Cut(flushes, removed, dropped, retired, files.next_batch, files.current.number)
 
-    def remove_segment(self, stream_id: int) -> None:
-        """Of a removed stream, before its checkpoint; should it fail, that one tries again."""
-        self._reclaimer.do(partial(self._segments.remove, stream_id))
+    def _can_cut(self) -> bool:
+        """A file to go on in, no checkpoint before this one unfinished, and states to trust."""
+        # After a failure, states hold what was refused: they must never reach the catalog.
+        has_spare, failure = self._files.spare is not None, self._commit.failure
+        return has_spare and not self.is_running and failure is None
+
+    # -- what ----------------------------------------------------------------------------------
+
+    def begin(self, cut: Cut) -> None:
+        """Everything staged before the cut has landed."""
+        for flush in cut.flushes:
+            flush.note_bytes()
+        self._files.begin_retiring()
+        self._running = self._loop.create_task(self._run(cut))
+
+    async def _run(self, cut: Cut) -> None:
+        try:
+            if await self._write(cut):
+                for flush in cut.flushes:
+                    flush.finish()
+                await self._loop.run_in_executor(self._background, self._writer.reclaim, cut)
+        finally:
+            self._running = None
+            self._files.end_retiring()
+            self.cut_if_idle()
+
+    async def _write(self, cut: Cut) -> bool:
+        """Whether it is on disk: a stop comes first, but errors are waited out."""
+        while not self._is_closing:
+            try:
+                await self._loop.run_in_executor(self._background, self._writer.write, cut)
+            except CheckpointAbandoned:
+                return False
+            except Exception as error:  # mostly a full disk; the journal holds everything
+                self._note_error(error)
+                await asyncio.sleep(self._retry_s)
+            else:
+                self.error = None
+                return True
+        return False
+
+    def _note_error(self, error: Exception) -> None:
+        """Appends go on while the journal has room; those that wait for more are told."""
+        if str(error) != str(self.error):
+            log.error("checkpoint failed, trying again: %r", error)
+        self.error = error
+        self._on_error()
+
+    # -- closing -------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Leave it to the next start: the journal holds everything."""
+        self._is_closing = True
+        self._writer.abandon()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def close(self) -> None:
+        if self._running is not None:
+            await asyncio.wait({self._running})
+        self._background.shutdown()

@@ -9,11 +9,12 @@ from typing import TextIO
 from origin.storage.acid import open_shards
 from origin.storage.base import DamagedData
 from origin.storage.blobs import Blobs
+from origin.storage.datafolder import DataFolder
 from origin.storage.files import Files, refuse_unfinished
 from origin.storage.format import block_boundaries
-from origin.storage.journal import Journal
-from origin.storage.recovery import Recovered, Stored, recover
+from origin.storage.recovery import recover
 from origin.storage.segments import Segments
+from origin.storage.stored import Stored
 from protocol.offsets import format_offset
 from protocol.stream import StreamState
 
@@ -68,25 +69,18 @@ def dump(data_dir: str, name: str | None, out: TextIO) -> int:
 
 
 def _find(data_dir: str) -> Iterator[Found]:
-    blobs = Blobs(os.path.join(data_dir, "snapshots"), Files())
+    folder = DataFolder(data_dir, Files())
     if os.path.isdir(os.path.join(data_dir, "acid")):
         for shard in open_shards(data_dir):
             for state in shard.states():
-                yield Found(state, partial(shard.appends, state.id), shard.path, blobs)
+                yield Found(state, partial(shard.appends, state.id), shard.path, folder.blobs)
         return
-    recovered, segments = _open(data_dir)
-    for stored in recovered.streams.values():
+    if not os.path.exists(folder.catalog_path):
+        raise DamagedData(folder.catalog_path, 0, "there is no catalog here")
+    segments = folder.segments
+    for stored in recover(folder.catalog_path, folder.journal).streams.values():
         path = segments.path(stored.state.id)
-        yield Found(stored.state, partial(_appends, stored, segments), path, blobs)
-
-
-def _open(data_dir: str) -> tuple[Recovered, Segments]:
-    files = Files()
-    journal = Journal(os.path.join(data_dir, "journal"), files, file_bytes=0, synced=True)
-    catalog_path = os.path.join(data_dir, "catalog")
-    if not os.path.exists(catalog_path):
-        raise DamagedData(catalog_path, 0, "there is no catalog here")
-    return recover(catalog_path, journal), Segments(os.path.join(data_dir, "segments"), files)
+        yield Found(stored.state, partial(_appends, stored, segments), path, folder.blobs)
 
 
 def _check(stream: Found) -> None:

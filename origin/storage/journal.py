@@ -39,7 +39,7 @@ class JournalFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class BatchPlace:
     """Where a sealed batch goes."""
 
     file: JournalFile
@@ -109,7 +109,7 @@ class Journal:
         size = os.fstat(fd).st_size
         return JournalFile(number, path, fd, salt, size, used=size)
 
-    def write(self, place: Resource, buffers: list[bytes]) -> None:
+    def write(self, place: BatchPlace, buffers: list[bytes]) -> None:
         """Write one batch, sync it, move the watermark. Runs in the writer thread."""
         file = place.file
         if self._synced:

@@ -16,8 +16,6 @@ from origin.storage.catalog import Entry, read_catalog
 from origin.storage.format import (
     BATCH_HEADER,
     JOURNAL_HEADER_BYTES,
-    NO_EXTENT,
-    Extent,
     JournalHead,
     Malformed,
     decode_batch,
@@ -27,46 +25,18 @@ from origin.storage.format import (
     find_batch,
 )
 from origin.storage.journal import Journal, LastBatch
-from origin.storage.recent import Recent
+from origin.storage.stored import Stored
 from protocol.stream import (
     Appended,
     Created,
     Record,
     Removed,
-    StreamState,
     Trimmed,
     apply,
     begin,
 )
 
 log = logging.getLogger("weir.storage")
-
-
-@dataclass(slots=True)
-class Stored:
-    """One stream in the store: its segment holds positions below `flushed`, memory the rest.
-
-    Of either only what is not below `floor` counts. Memory may begin behind `flushed`, when the
-    floor has passed what was never flushed.
-    """
-
-    state: StreamState
-    flushed: int
-    extent: Extent = NO_EXTENT
-    floor: int = 0
-    recent: Recent | None = None
-    cataloged: bool = False
-
-    def add(self, data: bytes) -> None:
-        if data:
-            if self.recent is None:
-                self.recent = Recent(self.flushed)
-            self.recent.append(data)
-
-    def trim(self, floor: int) -> None:
-        self.floor = floor
-        if self.recent is not None:
-            self.recent.drop_below(floor)
 
 
 @dataclass(slots=True)

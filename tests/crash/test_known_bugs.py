@@ -238,7 +238,7 @@ async def test_unlinked_catalog_is_never_written_to(tmp_path: Path) -> None:
     async with opened("file-durable", live, checkpoint_secs=0.02, files=files) as driver:
         await driver.begin("a", b"1,")
         await driver.flushed("a")
-        driver.storage._catalog._rewritten_at = -(4 << 20)  # type: ignore[attr-defined]
+        driver.storage.folder.catalog._rewritten_at = -(4 << 20)  # type: ignore[attr-defined]
         fault = Fault("sync_dir", f"{live}$", errno.EIO, times=1)
         files.faults = [fault]
         await driver.append("a", b"2,")

@@ -165,7 +165,7 @@ async def test_slow_disk_under_snapshots_holds_up_nobody_else(tmp_path: Path, mo
     files = FaultyFiles()
     async with rigged(mode, tmp_path, files=files, journal_bytes=8192) as rig:
         if isinstance(rig.storage, AcidStorage):
-            rig.storage._blobs = Blobs(str(tmp_path / "snapshots"), files)
+            rig.storage.blobs = Blobs(str(tmp_path / "snapshots"), files)
         await rig.create("a", b"0123")
         with files.hold_syncs("snapshots/"):
             publications = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from origin.storage.acid import Shard
+from origin.storage.acid import AcidShard
 from origin.storage.memory import MemoryStorage
 from origin.storage.segments import Segments
 from tests.conftest import StartOrigin
@@ -239,7 +239,7 @@ def test_an_acknowledged_append_is_read_at_once(start_origin: StartOrigin, mode:
 
 
 @pytest.mark.parametrize(
-    ("mode", "owner"), [("acid", Shard), ("file-fast", Segments), ("file-durable", Segments)]
+    ("mode", "owner"), [("acid", AcidShard), ("file-fast", Segments), ("file-durable", Segments)]
 )
 def test_a_read_that_a_removal_overtakes_is_whole_or_404(
     start_origin: StartOrigin, monkeypatch: pytest.MonkeyPatch, mode: str, owner: Any

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from origin.storage.acid import AcidStorage
 from origin.storage.base import Storage
+from origin.storage.blobs import Blobs
 from origin.storage.files import Files
 from origin.storage.filestore import FileStorage
 from origin.storage.format import (
@@ -187,11 +188,22 @@ class Driver:
         """Move everything out of the journal, now, and wait until nothing is left to give back."""
         store = self.storage
         if isinstance(store, FileStorage):
-            await until(lambda: store._checkpoint is None and store._spare is not None)
-            store._cut_wanted = True
-            store._cut_if_idle()
-            assert store._checkpoint is not None
-            await until(lambda: store._checkpoint is None)
+            await begin_checkpoint(store)
+            await until(lambda: not store.checkpoints.is_running)
+
+
+async def begin_checkpoint(store: FileStorage) -> None:
+    checkpoints, files = store.checkpoints, store.journal_files
+    await until(lambda: not checkpoints.is_running and files.spare is not None)
+    checkpoints.want()
+    assert checkpoints.is_running
+
+
+def blobs_of(storage: Storage) -> Blobs:
+    if isinstance(storage, FileStorage):
+        return storage.folder.blobs
+    assert isinstance(storage, AcidStorage)
+    return storage.blobs
 
 
 def first_kept(state: StreamState) -> int:

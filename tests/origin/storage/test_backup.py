@@ -171,12 +171,12 @@ async def test_acid_goes_on_tidying_after_an_error(
 ) -> None:
     looks = []
 
-    def fail(shard: acid.Shard) -> None:
+    def fail(shard: acid.AcidShard) -> None:
         looks.append(shard.path)
         raise error
 
     monkeypatch.setattr(acid, "TIDY_SECS", 0.01)
-    monkeypatch.setattr(acid.Shard, "forget_dead_readers", fail)
+    monkeypatch.setattr(acid.AcidShard, "forget_dead_readers", fail)
     async with opened("acid", tmp_path / "data"):
         await until(lambda: len(looks) > 1 and looks[-1] == looks[0])
     assert f"tidying failed: {error}" in caplog.text

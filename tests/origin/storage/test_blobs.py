@@ -19,6 +19,7 @@ from tests.origin.storage.driver import (
     FILE_MODES,
     MODES,
     blob_names,
+    blobs_of,
     copy_as_killed,
     named_blobs,
     opened,
@@ -163,7 +164,7 @@ async def test_every_flipped_byte_of_a_blob_is_found(disk_mode: str, tmp_path: P
         for position in range(path.stat().st_size):
             flip(path, position)
             with pytest.raises(DamagedData, match=name):
-                driver.storage._blobs._segments._indexes.clear()  # type: ignore[attr-defined]
+                blobs_of(driver.storage)._segments._indexes.clear()
                 await driver.snapshot("a")
             flip(path, position)
         assert await driver.snapshot("a") == b"some bytes of a snapshot"

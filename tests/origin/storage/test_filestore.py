@@ -82,12 +82,13 @@ async def test_refused_appends_never_reach_a_checkpoint(tmp_path: Path) -> None:
             await driver.begin("a", b"kept,")
             assert await asyncio.to_thread(files.arrived.wait, 60)
             await driver.append("a", b"kept too,", producer=("p", 0, 0))
-            await until(lambda: store._cut_wanted and store._spare is not None)
+            checkpoints, journal_files = store.checkpoints, store.journal_files
+            await until(lambda: checkpoints.is_wanted and journal_files.spare is not None)
             expected = copy.deepcopy(driver.states)
             files.faults = [Fault("write_at", ".journal$")]
             with pytest.raises(StorageFailed):
                 await driver.append("a", b"refused,", producer=("p", 0, 1))
-        await until(lambda: store._checkpoint is None)
+        await until(lambda: not store.checkpoints.is_running)
         await asyncio.sleep(0.2)  # nothing may follow it, and nothing tells us so
     async with opened("file-durable", tmp_path) as driver:
         assert driver.states == expected
@@ -131,7 +132,7 @@ async def test_files_that_cannot_be_deleted_wedge_nothing(
         await driver.remove("b")
         with files.hold_syncs("segments"):
             appends = asyncio.ensure_future(append_many(driver, 40))
-            await until(lambda: bool(store_of(driver)._waiting))
+            await until(lambda: store_of(driver).waiting_count > 0)
             files.faults = [Fault("unlink", where)]
         await asyncio.wait_for(appends, 60)
         assert files.struck > 0
@@ -145,7 +146,7 @@ async def test_appends_that_wait_for_room_hear_of_a_failure(tmp_path: Path) -> N
     files = FaultyFiles()
     async with opened("file-durable", tmp_path, journal_bytes=8192, files=files) as driver:
         await driver.begin("a")
-        await until(lambda: store_of(driver)._spare is not None)
+        await until(lambda: store_of(driver).journal_files.spare is not None)
         with files.hold_syncs(".journal$"):
             doomed = [driver.append("a", b"x" * 1000)]
             assert await asyncio.to_thread(files.arrived.wait, 60)

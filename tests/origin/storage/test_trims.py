@@ -20,7 +20,14 @@ from origin.storage.filestore import FileStorage
 from origin.storage.segments import BLOCK_BYTES
 from tests.crash.spoil import flip
 from tests.helpers.faulty_files import Fault, FaultyFiles
-from tests.origin.storage.driver import MODES, Driver, copy_as_killed, opened, until
+from tests.origin.storage.driver import (
+    MODES,
+    Driver,
+    begin_checkpoint,
+    copy_as_killed,
+    opened,
+    until,
+)
 
 JOURNAL_BYTES = 1 << 20
 
@@ -140,9 +147,9 @@ async def test_stream_removed_under_a_checkpoint_does_not_stop_it(tmp_path: Path
         files.faults = [Fault("sync", ".seg$")]
         await driver.trim("removed", 3)
         await driver.append("kept", b"678")
-        await begin_checkpoint(driver)
+        await begin_checkpoint(store_of(driver))
         await until(lambda: files.struck > 0)
-        segment = store_of(driver)._segments.path(driver.states["removed"].id)
+        segment = store_of(driver).folder.segments.path(driver.states["removed"].id)
         await driver.remove("removed")
         await until(lambda: not Path(segment).exists())
         files.faults = []
@@ -157,7 +164,7 @@ async def test_damaged_segment_does_not_stop_the_checkpoints_of_others(tmp_path:
         for name in ("sound", "spoiled"):
             await driver.begin(name, b"12345")
         await driver.checkpoint()
-        flip(Path(store_of(driver)._segments.path(driver.states["spoiled"].id)), 9)
+        flip(Path(store_of(driver).folder.segments.path(driver.states["spoiled"].id)), 9)
         await driver.trim("spoiled", 3)
         await driver.append("sound", b"678")
         await driver.checkpoint()
@@ -176,7 +183,7 @@ async def test_trims_and_appends_land_under_a_checkpoint(tmp_path: Path) -> None
             await driver.checkpoint()
             await driver.append("a", b"56789")
             with files.hold_syncs("segments"):
-                await begin_checkpoint(driver)
+                await begin_checkpoint(store_of(driver))
                 assert await asyncio.to_thread(files.arrived.wait, 60)
                 await driver.append("a", b"abcd")
                 await driver.trim("a", floor)
@@ -238,7 +245,7 @@ async def test_read_that_comes_to_a_hole_is_below_the_floor(
         await driver.append("a", b"4567")
         await driver.checkpoint()
         await driver.read("a")
-        id_, punched, segments = driver.states["a"].id, threading.Event(), store._segments
+        id_, punched, segments = driver.states["a"].id, threading.Event(), store.folder.segments
         look = getattr(segments, operation)
 
         def look_late(*where: object) -> object:
@@ -278,7 +285,7 @@ async def test_disk_that_punches_no_holes_is_served_all_the_same(tmp_path: Path,
                 await driver.trim("a", floor)
                 await driver.checkpoint()
             assert await driver.read("a") == data[floor:]
-            segment = store_of(driver)._segments.path(driver.states["a"].id)
+            segment = store_of(driver).folder.segments.path(driver.states["a"].id)
             kept = os.stat(segment).st_blocks * 512
             assert kept >= len(data) if faults else kept < 2 * BLOCK_BYTES
             assert bool(files.struck) == bool(faults)
@@ -380,17 +387,9 @@ async def test_acid_takes_no_row_behind_a_deleted_one_for_a_boundary(tmp_path: P
             await asked
 
 
-async def begin_checkpoint(driver: Driver) -> None:
-    store = store_of(driver)
-    await until(lambda: store._checkpoint is None and store._spare is not None)
-    store._cut_wanted = True
-    store._cut_if_idle()
-    assert store._checkpoint is not None
-
-
 async def checkpoint_done(driver: Driver) -> None:
     store = store_of(driver)
-    await until(lambda: store._checkpoint is None)
+    await until(lambda: not store.checkpoints.is_running)
 
 
 def store_of(driver: Driver) -> FileStorage:
