@@ -1,6 +1,7 @@
 """PUT: a new stream, a fork, or the answer of the stream that is there already."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from origin.appends import Appends, appended
 from origin.forks import Forks, Inheritance
@@ -135,13 +136,14 @@ class Creations:
         snapshot = None if inherited is None else inherited.snapshot
         self._registry.check_size(0, len(data) + (snapshot.size_bytes if snapshot else 0))
         self._registry.check_count()
-        if snapshot is not None:
-            snapshot = await self._blobs.copy(snapshot)
-        with self._blobs.drafted(snapshot) as draft:
+        with ExitStack() as unless_kept:
+            if snapshot is not None:
+                snapshot = await self._blobs.copy(snapshot)
+                unless_kept.callback(self._blobs.drop, snapshot)
             await self._staging.admitted(len(data))
             if name in self._registry.by_name or self._lacks_bucket(name):
                 return None
-            draft.keep()
+            unless_kept.pop_all()
         records = _first_records(state, request, record, snapshot, data, now)
         return await self._commit(state, request, records, location)
 

@@ -12,17 +12,6 @@ PIECE_BYTES = 256 * 1024
 COPIES_AT_A_TIME = 2  # each is in memory as a whole
 
 
-class Draft:
-    """A snapshot whose bytes are on disk, and that no record names yet."""
-
-    def __init__(self) -> None:
-        self.is_kept = False
-
-    def keep(self) -> None:
-        """It is about to be named."""
-        self.is_kept = True
-
-
 class SnapshotBlobs:
     def __init__(self, storage: Storage, new_id: Callable[[], int]) -> None:
         self._storage = storage
@@ -53,16 +42,6 @@ class SnapshotBlobs:
             yield await self._storage.read_blob(snapshot.blob, snapshot.blob_bytes, start, end)
 
     @contextmanager
-    def drafted(self, snapshot: Snapshot | None) -> Iterator[Draft]:
-        """Drop what was written unless the draft is kept."""
-        draft = Draft()
-        try:
-            yield draft
-        finally:
-            if snapshot is not None and not draft.is_kept:
-                self._storage.drop_blob(snapshot.blob)
-
-    @contextmanager
     def held(self, snapshot: Snapshot | None) -> Iterator[None]:
         """What is being read stays, even when it is replaced meanwhile."""
         if snapshot is None:
@@ -85,4 +64,8 @@ class SnapshotBlobs:
         if snapshot.blob in self._readers:
             self._retired.add(snapshot.blob)
         else:
-            self._storage.drop_blob(snapshot.blob)
+            self.drop(snapshot)
+
+    def drop(self, snapshot: Snapshot) -> None:
+        """Nobody has read it, or will."""
+        self._storage.drop_blob(snapshot.blob)

@@ -7,6 +7,7 @@ it covers need not be kept, both in one unit. So a crash leaves the old one or t
 
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from origin.chunks import Chunks
@@ -91,7 +92,8 @@ class Snapshots:
         if growth > 0:  # a full stream must be able to shrink
             self._registry.check_size(stream.state.stored_bytes, growth)
         snapshot = await self._blobs.write(position, request.content_type, body)
-        with self._blobs.drafted(snapshot) as draft:
+        with ExitStack() as unless_kept:
+            unless_kept.callback(self._blobs.drop, snapshot)
             await self._staging.admitted(0)
             # The stream may have gone, or a later snapshot been faster.
             if self._lifetimes.find_writable(name) is not stream:
@@ -99,7 +101,7 @@ class Snapshots:
             if position < stream.state.earliest:
                 await self._staging.decided()
                 return replies.trimmed(stream.state, stream.state.earliest)
-            draft.keep()
+            unless_kept.pop_all()
         await self._replace(stream, snapshot)
         return replies.published(stream.state, snapshot, stream.tail)
 

@@ -6,8 +6,7 @@ client that disconnects changes nothing about what was accepted.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from origin.storage.base import Done, Storage, StorageFailed, StorageFull
 from origin.streams import Stream
@@ -57,26 +56,17 @@ class Staging:
 
         self._storage.when_room(retry_uncounted)
 
+    async def room(self, data_bytes: int = 0) -> None:
+        room = asyncio.get_running_loop().create_future()
+        self.when_room(data_bytes, lambda: settle(room, None))
+        await room
+
     async def admitted(self, data_bytes: int) -> None:
-        """Return when a unit of this size can be staged; nothing may wait between that and it."""
+        """Return when a unit of this size can be staged; the caller stages it without waiting."""
         while not self.admits(data_bytes):
             if self.is_crowded:
                 raise ProtocolError(503, "busy", "Too many requests are waiting.", RETRY_AFTER)
-            with self._counted(data_bytes + RECORD_OVERHEAD_BYTES):
-                await self.room()
-
-    @contextmanager
-    def _counted(self, waiting_bytes: int) -> Iterator[None]:
-        self._waiting_bytes += waiting_bytes
-        try:
-            yield
-        finally:
-            self._waiting_bytes -= waiting_bytes
-
-    async def room(self) -> None:
-        room = asyncio.get_running_loop().create_future()
-        self._storage.when_room(lambda: settle(room, None))
-        await room
+            await self.room(data_bytes)
 
     # -- commits -------------------------------------------------------------------------------
 

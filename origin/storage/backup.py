@@ -33,8 +33,8 @@ from origin.storage.copies import (
     FORMAT,
     Copier,
     Copy,
-    Head,
     Manifest,
+    ManifestHead,
     check_sizes,
     read_manifest,
     write_manifest,
@@ -73,7 +73,9 @@ def back_up(
     os.makedirs(folder, mode=0o700, exist_ok=True)
     target = os.path.join(folder, DATA)
     os.mkdir(target)
-    manifest = Manifest(Head(FORMAT, mode, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())))
+    manifest = Manifest(
+        ManifestHead(FORMAT, mode, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    )
     backup = _Backup(data_dir, target, manifest, base, earlier)
     with pinned(data_dir):
         if mode == "acid":

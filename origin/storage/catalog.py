@@ -23,18 +23,11 @@ from origin.storage.format import (
     decode_state,
     encode_frame,
 )
-from protocol.stream import StreamState
+from origin.storage.stored import Stored
 
 log = logging.getLogger("weir.storage")
 
 REWRITE_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class Entry:
-    state: StreamState
-    flushed: int
-    extent: Extent
 
 
 @dataclass(slots=True)
@@ -46,10 +39,11 @@ class Contents:
     end: int
     tail: bytes  # the frames of the last checkpoint
 
-    def entries(self) -> Iterator[tuple[int, Entry]]:
-        for stream_id, stream in self.streams.items():
+    def stored(self) -> Iterator[Stored]:
+        for stream in self.streams.values():
+            state = decode_state(stream.state)
             extent = Extent(stream.segment_first, stream.segment_bytes)
-            yield stream_id, Entry(decode_state(stream.state), stream.flushed, extent)
+            yield Stored(state, stream.flushed, extent, state.floor)
 
     def encode(self) -> bytes:
         """A catalog that says the same, without its history."""

@@ -25,7 +25,7 @@ FORMAT = 1
 PIECE_BYTES = 1024 * 1024
 
 
-class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ManifestHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weir_backup: int
     mode: str  # file or acid
     made: str
@@ -39,14 +39,14 @@ class Copy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crc: int
 
 
-class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ManifestEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files: int
     crc: int
 
 
 @dataclass(slots=True)
 class Manifest:
-    head: Head
+    head: ManifestHead
     copies: dict[str, Copy] = field(default_factory=dict)
 
     def add(self, copy: Copy) -> None:
@@ -61,7 +61,7 @@ def write_manifest(folder: str, manifest: Manifest) -> None:
     files = Files()
     lines = [*map(msgspec.json.encode, (manifest.head, *manifest.copies.values())), b""]
     body = b"\n".join(lines)
-    end = msgspec.json.encode(End(len(manifest.copies), crc32c(body))) + b"\n"
+    end = msgspec.json.encode(ManifestEnd(len(manifest.copies), crc32c(body))) + b"\n"
     path = os.path.join(folder, MANIFEST)
     fd = files.open(path + ".new", create=True)
     try:
@@ -83,10 +83,10 @@ def read_manifest(folder: str) -> Manifest:
     except ValueError:  # not even one line
         raise UnusableData(f"{path}: it is empty") from None
     try:
-        end = msgspec.json.decode(last, type=End)
+        end = msgspec.json.decode(last, type=ManifestEnd)
         if crc32c(b"".join(lines)) != end.crc or len(lines) != end.files + 1:
             raise UnusableData(f"{path}: its checksum does not fit, it is not as it was written")
-        head = msgspec.json.decode(lines[0], type=Head)
+        head = msgspec.json.decode(lines[0], type=ManifestHead)
         if head.weir_backup != FORMAT:
             raise UnusableData(f"{path}: a backup of format {head.weir_backup}, known is {FORMAT}")
         copies = [msgspec.json.decode(line, type=Copy) for line in lines[1:]]

@@ -22,7 +22,7 @@ PREVIEW_BYTES = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundStream:
     """A stream and a way to its appends, whatever the mode."""
 
     state: StreamState
@@ -68,22 +68,22 @@ def dump(data_dir: str, name: str | None, out: TextIO) -> int:
     return 0
 
 
-def _find(data_dir: str) -> Iterator[Found]:
+def _find(data_dir: str) -> Iterator[FoundStream]:
     folder = DataFolder(data_dir, Files())
     if os.path.isdir(os.path.join(data_dir, "acid")):
         for shard in open_shards(data_dir):
             for state in shard.states():
-                yield Found(state, partial(shard.appends, state.id), shard.path, folder.blobs)
+                yield FoundStream(state, partial(shard.appends, state.id), shard.path, folder.blobs)
         return
     if not os.path.exists(folder.catalog_path):
         raise DamagedData(folder.catalog_path, 0, "there is no catalog here")
     segments = folder.segments
     for stored in recover(folder.catalog_path, folder.journal).streams.values():
         path = segments.path(stored.state.id)
-        yield Found(stored.state, partial(_appends, stored, segments), path, folder.blobs)
+        yield FoundStream(stored.state, partial(_appends, stored, segments), path, folder.blobs)
 
 
-def _check(stream: Found) -> None:
+def _check(stream: FoundStream) -> None:
     state = stream.state
     first = end = max(state.base, state.floor)
     for position, data in stream.appends():

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from origin.storage.base import BelowFloor, Done, UnknownStream
-from origin.storage.recent import Recent
+from origin.storage.recent import RecentAppends
 from protocol.stream import Appended, Created, Record, Removed, StreamState, Trimmed
 
 
@@ -12,7 +12,7 @@ class MemoryStorage:
     failure: str | None = None
 
     def __init__(self) -> None:
-        self._streams: dict[int, Recent] = {}
+        self._streams: dict[int, RecentAppends] = {}
         self._blobs: dict[int, bytes] = {}
 
     async def recover(self) -> list[StreamState]:
@@ -28,7 +28,7 @@ class MemoryStorage:
     def stage(self, state: StreamState, records: tuple[Record, ...], done: Done) -> None:
         for record in records:
             if type(record) is Created:
-                self._streams[record.id] = Recent(state.base)
+                self._streams[record.id] = RecentAppends(state.base)
             elif type(record) is Appended:
                 self._streams[record.id].append(record.data)
             elif type(record) is Trimmed:  # not before it counts for readers
@@ -73,7 +73,7 @@ class MemoryStorage:
     def drop_blob(self, blob: int) -> None:
         self._blobs.pop(blob, None)
 
-    def _stored(self, stream_id: int) -> Recent:
+    def _stored(self, stream_id: int) -> RecentAppends:
         try:
             return self._streams[stream_id]
         except KeyError:

@@ -3,7 +3,7 @@
 from bisect import bisect_left, bisect_right
 
 
-class Recent:
+class RecentAppends:
     """Appends from `start` to `end`; a part is one append, so its ends are message boundaries."""
 
     __slots__ = ("_starts", "end", "parts")

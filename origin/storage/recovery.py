@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from origin.storage.base import DamagedData
-from origin.storage.catalog import Entry, read_catalog
+from origin.storage.catalog import read_catalog
 from origin.storage.format import (
     BATCH_HEADER,
     JOURNAL_HEADER_BYTES,
@@ -64,7 +64,7 @@ def recover(catalog_path: str, journal: Journal) -> Recovered:
     """Read everything; changes nothing on disk."""
     contents = read_catalog(catalog_path)
     checkpoint = contents.checkpoint
-    streams = {id_: _stored(entry) for id_, entry in contents.entries()}
+    streams = {stored.state.id: stored for stored in contents.stored()}
     found = journal.list_files()
     needed = [(number, path) for number, path in found if number >= checkpoint.journal]
     if not needed or needed[0][0] != checkpoint.journal:
@@ -90,10 +90,6 @@ def recover(catalog_path: str, journal: Journal) -> Recovered:
         except (Malformed, ValueError, KeyError) as error:
             raise DamagedData(path, position, f"batch {number}: {error}") from error
     return result
-
-
-def _stored(entry: Entry) -> Stored:
-    return Stored(entry.state, entry.flushed, entry.extent, entry.state.floor, cataloged=True)
 
 
 def _replay(result: Recovered, record: Record) -> None:

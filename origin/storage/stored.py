@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from origin.storage.base import BelowFloor
 from origin.storage.format import NO_EXTENT, Extent
-from origin.storage.recent import Recent
+from origin.storage.recent import RecentAppends
 from protocol.stream import StreamState
 
 
@@ -17,13 +17,12 @@ class Stored:
     flushed: int
     extent: Extent = NO_EXTENT
     floor: int = 0
-    recent: Recent | None = None
-    cataloged: bool = False
+    recent: RecentAppends | None = None
 
     def add(self, data: bytes) -> None:
         if data:
             if self.recent is None:
-                self.recent = Recent(self.flushed)
+                self.recent = RecentAppends(self.flushed)
             self.recent.append(data)
 
     def trim(self, floor: int) -> None:

@@ -21,7 +21,7 @@ def stream(number: int, tail: int) -> CatalogStream:
 
 def tails(path: Path) -> dict[str, int]:
     contents = read_catalog(str(path))
-    return {entry.state.name: entry.state.tail for _, entry in contents.entries()}
+    return {stored.state.name: stored.state.tail for stored in contents.stored()}
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from origin.storage.recent import Recent
+from origin.storage.recent import RecentAppends
 
 parts = st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=12)
 
 
-def filled(start: int, data: list[bytes]) -> Recent:
-    recent = Recent(start)
+def filled(start: int, data: list[bytes]) -> RecentAppends:
+    recent = RecentAppends(start)
     for part in data:
         recent.append(part)
     return recent
