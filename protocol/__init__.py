@@ -1,24 +1,26 @@
 """The language both sides of Weir speak. Pure: values in, values out, no I/O, no clock.
 
-media      media types
-names      paths, headers, fixed values
-errors     ProtocolError: malformed input
-paths      stream names from URLs
-offsets    positions as tokens
-cursors    the cursor of live answers
-etags      entity tags and If-None-Match
-requests   headers and query to one value per operation
-producers  idempotent producers: the verdict table
-stream     a stream's state, its records, and what may happen to it
-replies    outcomes to status, headers, body
-heads      headers of a reply to one value: the other direction
-jsonmode   JSON bodies to stored bytes and back
-nesting    where the messages of stored JSON end, told in slices
-surrogates half a pair in JSON, which msgspec refuses
-timestamps RFC 3339
-state      messages of the State Protocol, and the state that they add up to
-schemas    values of entities held to a JSON Schema
-multipart  bootstraps, both directions
-sse        event streams, both directions
-accesslog  a line of the gateway's log
+media       media types
+names       paths, headers, fixed values
+errors      ProtocolError: malformed input
+paths       stream names from URLs
+aliases     other paths for streams, where configured
+offsets     positions as tokens
+cursors     the cursor of live answers
+etags       entity tags and If-None-Match
+bodies      what a body must be, and what is stored of it
+requests    headers and query to one value per operation
+producers   idempotent producers: the verdict table
+stream      a stream's state, its records, and what may happen to it
+replies     outcomes to status, headers, body
+heads       headers of a reply to one value: the other direction
+jsonmode    JSON bodies to stored bytes and back
+nesting     where the messages of stored JSON end, told in slices
+surrogates  half a pair in JSON, which msgspec refuses
+timestamps  RFC 3339
+state       messages of the State Protocol, and the state that they add up to
+schemas     values of entities held to a JSON Schema
+multipart   bootstraps, both directions
+sse         event streams, both directions
+accesslog   a line of the gateway's log
 """
