@@ -34,7 +34,7 @@ class Lifetimes:
         self._removals = removals
         self._staging = staging
         self._clock_ms = clock_ms
-        self._deadlines: list[tuple[int, int]] = []  # a heap of (when to look, stream id)
+        self.deadlines: list[tuple[int, int]] = []  # a heap of (when to look, stream id)
         self.expired = 0
 
     # -- finding -------------------------------------------------------------------------------
@@ -92,18 +92,13 @@ class Lifetimes:
         """Let a sweep find the end of this stream."""
         if stream.deadline_ms is None or stream.state.gone:
             return
-        heapq.heappush(self._deadlines, (_look_at_ms(stream, stream.deadline_ms), stream.state.id))
-        if len(self._deadlines) > 2 * len(self._registry.by_id) + SPARE_DEADLINES:
+        heapq.heappush(self.deadlines, (_look_at_ms(stream, stream.deadline_ms), stream.state.id))
+        if len(self.deadlines) > 2 * len(self._registry.by_id) + SPARE_DEADLINES:
             streams = self._registry.by_id.values()  # most entries are of streams long gone
-            self._deadlines = [
+            self.deadlines = [
                 (s.deadline_ms, s.state.id) for s in streams if s.deadline_ms is not None
             ]
-            heapq.heapify(self._deadlines)
-
-    @property
-    def watched_ids(self) -> list[int]:
-        """The streams that sweeps will look at; one may come twice."""
-        return [stream_id for _, stream_id in self._deadlines]
+            heapq.heapify(self.deadlines)
 
     def sweep(self) -> bool:
         """Remove some of what has expired; whether there is more. Called about once a second."""
@@ -112,11 +107,11 @@ class Lifetimes:
         for _ in range(SWEEP_STEP):
             if not self._is_due(now):
                 return False
-            self._end_or_watch(heapq.heappop(self._deadlines)[1], now)
+            self._end_or_watch(heapq.heappop(self.deadlines)[1], now)
         return self._is_due(now)
 
     def _is_due(self, now_ms: int) -> bool:
-        return bool(self._deadlines) and self._deadlines[0][0] <= now_ms
+        return bool(self.deadlines) and self.deadlines[0][0] <= now_ms
 
     def _end_or_watch(self, stream_id: int, now_ms: int) -> None:
         """Its time may have come, or it was renewed."""
@@ -128,7 +123,7 @@ class Lifetimes:
                 self.renew(due)
             self.watch(due)
         elif not due.removing and not due.state.gone:  # no room for its removal yet
-            heapq.heappush(self._deadlines, (now_ms + SWEEP_AGAIN_MS, stream_id))
+            heapq.heappush(self.deadlines, (now_ms + SWEEP_AGAIN_MS, stream_id))
 
     # -- deletion ------------------------------------------------------------------------------
 

@@ -92,9 +92,9 @@ class Live:
         position = stream.tail if read.position is None else read.position
         reader = _EventReader(stream, position, _cursor(stream, position, read, now_s))
         loop = asyncio.get_running_loop()
-        interval = self._server.sse_reconnect_interval_secs
+        interval_s = self._server.sse_reconnect_interval_secs
         spread = 1 + random.uniform(-ROTATION_JITTER, ROTATION_JITTER)
-        until = loop.time() + interval * spread if interval else float("inf")
+        until = loop.time() + interval_s * spread if interval_s else float("inf")
         while not stream.ended:
             while reader.is_behind() and not stream.ended:
                 chunk = await self._chunks.get(stream, reader.position)

@@ -16,13 +16,9 @@ class SnapshotBlobs:
     def __init__(self, storage: Storage, new_id: Callable[[], int]) -> None:
         self._storage = storage
         self._new_id = new_id
-        self._readers: Counter[int] = Counter()
+        self.readers: Counter[int] = Counter()  # of each blob
         self._retired: set[int] = set()
         self._copying = asyncio.Semaphore(COPIES_AT_A_TIME)
-
-    @property
-    def reader_count(self) -> int:
-        return self._readers.total()
 
     async def write(self, offset: int, content_type: str, data: bytes) -> Snapshot:
         blob = self._new_id()
@@ -48,20 +44,20 @@ class SnapshotBlobs:
             yield
             return
         blob = snapshot.blob
-        self._readers[blob] += 1
+        self.readers[blob] += 1
         try:
             yield
         finally:
-            self._readers[blob] -= 1
-            if not self._readers[blob]:
-                del self._readers[blob]
+            self.readers[blob] -= 1
+            if not self.readers[blob]:
+                del self.readers[blob]
                 if blob in self._retired:
                     self._retired.discard(blob)
                     self._storage.drop_blob(blob)
 
     def retire(self, snapshot: Snapshot) -> None:
         """No state names it any more."""
-        if snapshot.blob in self._readers:
+        if snapshot.blob in self.readers:
             self._retired.add(snapshot.blob)
         else:
             self.drop(snapshot)

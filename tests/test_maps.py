@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("protocol", "wire", "origin", "origin.storage")
+PACKAGES = ("protocol", "wire", "origin", "origin.storage", "gateway.console")
 LINE = re.compile(r"(\w+) {2,}\S")
 
 

@@ -58,14 +58,14 @@ class FileStorage:
         synced: bool,
         journal_bytes: int,
         journal_files: int,
-        checkpoint_secs: float,
+        checkpoint_s: float,
         files: Files | None = None,
     ) -> None:
         self.folder = DataFolder(
             data_dir, files or Files(), journal_bytes=journal_bytes, synced=synced
         )
         self._max_journal_files = journal_files
-        self._checkpoint_s = checkpoint_secs
+        self._checkpoint_s = checkpoint_s
         self._cut_at_bytes = journal_bytes * 3 // 4
         self._reserve_bytes = min(RESERVE_BYTES, journal_bytes // 8)
         self._streams: dict[int, Stored] = {}
@@ -155,11 +155,6 @@ class FileStorage:
         if not self._waiting:  # what they wait for may be a batch that never lands
             self._commit.barrier(self._tell_waiting)
         self._waiting.append(retry)
-
-    @property
-    def waiting_count(self) -> int:
-        """How many wait for room."""
-        return len(self._waiting)
 
     def _tell_waiting(self, error: Exception | None) -> None:
         if error is not None:

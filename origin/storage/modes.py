@@ -26,7 +26,7 @@ def open_storage(config: OriginConfig) -> Storage:
         synced=storage.mode == "file-durable",
         journal_bytes=storage.journal_bytes,
         journal_files=storage.journal_files,
-        checkpoint_secs=storage.checkpoint_secs,
+        checkpoint_s=storage.checkpoint_secs,
     )
 
 

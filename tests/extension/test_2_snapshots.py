@@ -847,7 +847,7 @@ def test_a_reader_who_leaves_is_no_error(
         leaving.send(encode_request("GET", f"{FLAT}/{part.format(tail=tail)}"))
         held.wait_for_it()
         origin.call(go_on_while_it_closes)
-    wait_until(lambda: origin.call(lambda: not blobs.reader_count))
+    wait_until(lambda: origin.call(lambda: not blobs.readers))
 
 
 def test_a_fork_at_a_snapshot_that_is_on_its_way(

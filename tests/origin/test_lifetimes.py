@@ -293,6 +293,6 @@ def test_deadlines_of_deleted_streams_are_forgotten(
     for _ in range(100):
         client.create("s", stream_ttl="1000")
         assert client("DELETE", "s").status == 204
-    watched = origin.call(lambda: origin.origin.shard.lifetimes.watched_ids)
-    assert len(watched) <= 16 + 2 * 2
-    assert len(set(watched)) == len(watched)
+    deadlines = origin.call(lambda: list(origin.origin.shard.lifetimes.deadlines))
+    assert len(deadlines) <= 16 + 2 * 2
+    assert len({stream_id for _, stream_id in deadlines}) == len(deadlines)

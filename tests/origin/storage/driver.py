@@ -61,7 +61,7 @@ def make_storage(
         synced=mode == "file-durable",
         journal_bytes=journal_bytes,
         journal_files=journal_files,
-        checkpoint_secs=checkpoint_secs,
+        checkpoint_s=checkpoint_secs,
         files=files,
     )
 

@@ -132,7 +132,7 @@ async def test_files_that_cannot_be_deleted_wedge_nothing(
         await driver.remove("b")
         with files.hold_syncs("segments"):
             appends = asyncio.ensure_future(append_many(driver, 40))
-            await until(lambda: store_of(driver).waiting_count > 0)
+            await until(lambda: not driver.storage.admits(1200))
             files.faults = [Fault("unlink", where)]
         await asyncio.wait_for(appends, 60)
         assert files.struck > 0
