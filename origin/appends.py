@@ -91,7 +91,9 @@ class Appends:
             self._append_later(name, request, body, send)
 
     def _stage(self, stream: Stream, request: Append, data: bytes, now_ms: int, send: Send) -> None:
-        """From here on it counts for every later judgement; readers see it when it has landed."""
+        """From here on it counts for every later judgement; readers see it when it has landed.
+
+        Straight to the storage, not by `Staging.stage`: here a call more is felt."""
         state = stream.state
         record = appended(state, request, data, now_ms, close=request.close)
         apply(state, record)
@@ -100,8 +102,10 @@ class Appends:
             stream.renewal_kept_ms = now_ms
         tail = state.tail
         self._registry.stored_bytes += len(data)
+        stream.inflight += 1
 
         def done(error: Exception | None) -> None:
+            stream.inflight -= 1
             if error is not None:
                 send(storage_problem(error))
                 return
@@ -111,7 +115,7 @@ class Appends:
             accepted = replies.accepted if data else replies.close_accepted
             send(accepted(state, request, tail))
 
-        self._staging.stage(stream, (record,), done)
+        self._storage.stage(state, (record,), done)
 
     def _append_later(self, name: str, request: Append, body: bytes, send: Send) -> None:
         """The journal is catching up: wait for room instead of sending the client away."""
