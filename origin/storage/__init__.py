@@ -31,4 +31,9 @@ Commands:
 inspect           `weir fsck` and `weir dump`
 backup            `weir backup` and `weir restore`
 copies            a backup's files and manifest
+
+Tests are in tests/origin/storage/ and tests/crash/. test_modes.py covers base, modes, memory and
+acid; test_filestore.py and test_trims.py cover stored, checkpoints, checkpointwriter and opening;
+test_backup.py covers datafolder, reclaim and copies; tests/crash/test_damage.py covers journal,
+recovery and inspect; tests/crash/test_disk_errors.py covers files.
 """
