@@ -101,7 +101,7 @@ class Appends:
             stream.deadline_ms = deadline_ms(state)
             stream.renewal_kept_ms = now_ms
         tail = state.tail
-        self._registry.stored_bytes += len(data)
+        self._registry.grow(len(data))
         stream.inflight += 1
 
         def done(error: Exception | None) -> None:

@@ -57,6 +57,10 @@ class Registry:
         apply(state, record)
         self.stored_bytes += state.stored_bytes - before
 
+    def grow(self, more_bytes: int) -> None:
+        """As `apply`, for an append that was applied already: its growth is known."""
+        self.stored_bytes += more_bytes
+
     def check_count(self) -> None:
         if len(self.by_id) >= self._limits.max_streams:
             raise ProtocolError(413, "too-many-streams", "The server holds no more streams.")

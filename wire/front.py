@@ -152,7 +152,7 @@ class FrontServer(web.Server):
         self.open_connections -= 1
 
     def drain(self) -> None:
-        """No fast path any more: aiohttp answers once more and closes the connection."""
+        """From now on aiohttp answers everything, and closes connections behind its answers."""
         self.fast = None
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 (aiohttp's)
