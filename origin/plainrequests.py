@@ -33,7 +33,9 @@ class PlainRequests:
         *,
         max_path_bytes: int,
     ) -> None:
-        self._shard = shard
+        self._lifetimes = shard.lifetimes
+        self._chunks = shard.chunks
+        self._appends = shard.appends
         self._metrics = metrics
         self._stamp = encode_lines(stamp.headers(None))
         self._admission = admission
@@ -50,12 +52,12 @@ class PlainRequests:
         name, read = cast(tuple[str, Read], target.parsed)
         if read.position is None or read.live is not None or read.max_bytes is not None:
             return None
-        stream = self._shard.lifetimes.find(name)
+        stream = self._lifetimes.find(name)
         if isinstance(stream, Reply) or stream.state.ttl_s is not None:
             return None
         if read.stream_id is not None and read.stream_id != stream.state.id:
             return None
-        chunk = self._shard.chunks.cached(stream, read.position)
+        chunk = self._chunks.cached(stream, read.position)
         if chunk is None or len(chunk.reply.body) > JOIN_BYTES:
             return None
         self._metrics.count("GET", 200)
@@ -88,7 +90,7 @@ class PlainRequests:
         if read is not None:
             return self._get(name, read, head, exchange)
         append = cast(Append, fields.parsed)
-        self._shard.appends.append(
+        self._appends.append(
             name, append, body, lambda reply: self._send_reply("POST", reply, exchange)
         )
         return True
@@ -103,15 +105,15 @@ class PlainRequests:
     def _get(self, name: str, read: Read, head: Head, exchange: Exchange) -> bool:
         if read.position is None or read.live is not None or read.max_bytes is not None:
             return False
-        stream = self._shard.lifetimes.find(name)
+        stream = self._lifetimes.find(name)
         if isinstance(stream, Reply):
             self._send_reply("GET", stream, exchange)
             return True
         if read.stream_id is not None and read.stream_id != stream.state.id:
             return False  # of an ancestor, or foreign
         if stream.state.ttl_s is not None:
-            self._shard.lifetimes.renew(stream)
-        chunk = self._shard.chunks.cached(stream, read.position)
+            self._lifetimes.renew(stream)
+        chunk = self._chunks.cached(stream, read.position)
         if chunk is None:
             return False
         self._send_reply("GET", chunk.answer(head.headers.get("if-none-match")), exchange)
