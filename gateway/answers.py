@@ -127,7 +127,7 @@ class Answers:
         if size <= LARGE_BYTES:
             self._send(call, head, form.body)
         elif not self._send_large(call, head, form):
-            call.on_revoked = None  # its answer has begun
+            call.when_revoked(None)  # its answer has begun
             self.spawn(call, self.give(call, head, [form.body]))
             return
         self.records.finish(call, 200, size)

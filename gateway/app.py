@@ -12,7 +12,7 @@ from gateway.config import GatewayConfig
 from gateway.entrance import Entrance, MintKey
 from gateway.gauges import register_gauges
 from gateway.holdings import Holdings
-from gateway.hubs import Hubs
+from gateway.hubs import Hubs, make_tails
 from gateway.listening import Listener
 from gateway.metrics import Metrics
 from gateway.overview import Overview
@@ -71,24 +71,26 @@ class Gateway:
         self._answers = answers = Answers(
             config, backends.log, self.metrics, backends.spools, backends.name, self._worker
         )
+        tails = make_tails(config)
         self.cache = Cache(
             config,
             backends.upstream,
             holdings,
             purges,
             backends.redis_cache,
-            lambda stream: self.hubs.followed_to(stream),
+            tails.followed_to,
         )
         passes = Passes(
             config, backends.upstream, holdings.streams, purges, answers, backends.spools
         )
         self.hubs = Hubs(
             config,
+            tails,
             backends.upstream,
-            self.cache,
-            holdings.streams,
-            passes,
+            holdings,
             purges,
+            self.cache,
+            passes,
             answers,
             backends.watch,
         )

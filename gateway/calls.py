@@ -58,6 +58,14 @@ class Call:
     def asker(self) -> Asker:
         return Asker(self.request_id, self.token, self.principal.subject)
 
+    def when_finished(self, act: Callable[[], None]) -> None:
+        """Once, after its log line is written."""
+        self.on_finish = act
+
+    def when_revoked(self, act: Callable[[], None] | None) -> None:
+        """If its token is withdrawn before its answer begins, or while it is a live reader."""
+        self.on_revoked = act
+
     def settle(self, outcome: Outcome) -> None:
         self.outcome = outcome.after(self.outcome)
 

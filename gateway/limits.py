@@ -94,6 +94,10 @@ class Shares:
         self._held: dict[str, int] = {}
         self.total = 0
 
+    @property
+    def holders(self) -> int:
+        return len(self._held)
+
     def take(self, subject: str, amount: int = 1) -> Short | None:
         """None, or why not."""
         held = self._held.get(subject, 0)

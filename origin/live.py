@@ -23,9 +23,14 @@ from protocol.media import text_like
 from protocol.offsets import format_offset
 from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import Read
-from protocol.sse import HeldText, base64_event, comment, control_event, data_event
-
-ROTATION_JITTER = 0.1
+from protocol.sse import (
+    ROTATION_JITTER,
+    HeldText,
+    base64_event,
+    comment,
+    control_event,
+    data_event,
+)
 
 
 class Live:

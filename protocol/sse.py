@@ -16,6 +16,7 @@ from protocol.offsets import incarnation_of_offset, is_offset, moved_to, positio
 
 DATA_START = b"event: data\ndata:"
 DATA_END = b"\n\n"
+ROTATION_JITTER = 0.1  # of the time an event stream lasts, more or less, so that crowds spread
 PIECE_BYTES = 48 * 1024  # of a payload; divisible by 3, so that its base64 is in whole groups
 _STEP_BYTES = 8 * 1024  # of a text, each byte of which may become six
 _BOM = b"\xef\xbb\xbf"

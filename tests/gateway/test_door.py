@@ -103,7 +103,7 @@ async def test_a_mistake_of_ours_is_a_500(
     monkeypatch.setattr(parts.cache, "get", fail)
     answer = await parts.ask(target).exchange.answered()
     assert (answer.status, answer.json()["code"]) == (500, "internal-error")
-    assert parts.hubs._slots.total == 0 and "a mistake" in caplog.text
+    assert parts.hubs.slots.total == 0 and "a mistake" in caplog.text
 
 
 async def test_a_write_whose_fate_is_unknown_purges_what_it_may_have_replaced(

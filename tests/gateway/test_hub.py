@@ -1,4 +1,5 @@
-"""Live readers at their hub, without sockets: who is told what, and that nobody is left behind."""
+"""Live readers without sockets (`hub`, `hubs`, `catchups`, `longpolls`, `ssereaders`): who is told
+what, and that nobody is left behind. `test_tails` has the decisions alone."""
 
 import asyncio
 import gc
@@ -9,7 +10,7 @@ from weakref import ref
 import pytest
 
 from gateway.asking import TooLarge, UpstreamError, UpstreamResponse
-from gateway.hub import Hub
+from gateway.hub import LiveTail
 from gateway.hubs import KEPT_AT_ONCE
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import (
@@ -61,8 +62,10 @@ async def follow(parts: Parts, body: bytes = b"hello") -> Asking:
     return reader
 
 
-def the_hub(parts: Parts) -> Hub:
-    return parts.hubs._hubs["a"]
+def the_tail(parts: Parts, stream: str = "a") -> LiveTail:
+    tail = parts.hubs.tails.get(stream)
+    assert tail is not None
+    return tail
 
 
 # -- sharing -------------------------------------------------------------------------------------
@@ -82,7 +85,7 @@ async def test_all_who_wait_at_one_place_share_one_poll_and_its_data(parts: Part
 async def test_an_answer_without_data_goes_to_all_who_wait(
     parts: Parts, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.hub.TRANSIT_SECS", 0.0)
+    monkeypatch.setattr("gateway.rules.tails.TRANSIT_SECS", 0.0)
     waiting = [poll(parts, 5) for _ in range(10)]
     tail = await parts.upstream.next()
     waiting += [poll(parts, 5) for _ in range(10)]
@@ -221,7 +224,7 @@ async def ride(parts: Parts, start: int, count: int) -> None:
         while not asked.live:
             asked = await parts.upstream.next()
         asked.answer(200, chunk(position, position + 1, tail=True), b"%d" % (position % 10))
-    await soon(lambda: the_hub(parts).position == nameless(start + count))
+    await soon(lambda: the_tail(parts).position == nameless(start + count))
 
 
 async def test_a_window_of_tiny_batches_is_bounded_as_well(make: MakeParts) -> None:
@@ -229,7 +232,7 @@ async def test_a_window_of_tiny_batches_is_bounded_as_well(make: MakeParts) -> N
     parts = make(cache={"hub_window_bytes": 100 * 1024})
     await follow(parts)
     await ride(parts, 5, 200)
-    window = the_hub(parts).window
+    window = the_tail(parts).window
     assert 20 < len(window) <= 50 and window.bytes <= 100 * 1024
     assert window.at(nameless(204)) is not None and window.at(nameless(5)) is None
 
@@ -238,8 +241,8 @@ async def test_a_window_counts_the_events_that_are_made_of_its_entries(parts: Pa
     await follow(parts)
     tail = await parts.upstream.next()
     tail.answer(200, chunk(5, 1005, tail=True), b"\n" * 1000)
-    await soon(lambda: the_hub(parts).position == nameless(1005))
-    assert the_hub(parts).window.bytes > 7000
+    await soon(lambda: the_tail(parts).position == nameless(1005))
+    assert the_tail(parts).window.bytes > 7000
 
 
 async def test_all_windows_share_one_room_and_who_misses_something_catches_up(
@@ -255,14 +258,14 @@ async def test_all_windows_share_one_room_and_who_misses_something_catches_up(
         tail = await parts.upstream.next()
         tail.answer(200, chunk(5 + MIB // 2, 5 + MIB // 2 + 9, tail=True), b"x" * 9)
         await two.exchange.answered()
-    windows = parts.hubs.windows
-    kept = [name for name in "abcd" if parts.hubs._hubs[name].window.at(nameless(5))]
+    windows = parts.hubs.tails.windows
+    kept = [name for name in "abcd" if the_tail(parts, name).window.at(nameless(5))]
     assert kept == ["a", "b", "c", "d"] and windows.bytes < 5 * MIB // 2
     for name in "ef":
         one = parts.ask(f"{name}?offset={nameless(5)}&live=long-poll")
         (await parts.upstream.next()).answer(200, chunk(5, 5 + MIB // 2), b"x" * (MIB // 2))
         await one.exchange.answered()
-    assert parts.hubs._hubs["a"].window.at(nameless(5)) is None
+    assert the_tail(parts).window.at(nameless(5)) is None
     assert windows.bytes <= 5 * MIB // 2
     late = parts.ask(f"a?offset={nameless(5)}&live=long-poll")
     (await parts.upstream.next()).answer(200, chunk(5, 14 + MIB // 2, tail=True), b"caught up")
@@ -274,8 +277,8 @@ async def test_a_hub_that_has_ended_keeps_no_room(
 ) -> None:
     monkeypatch.setattr("gateway.hub.LINGER_SECS", 0.0)
     await batches(parts, b"news", b"more")
-    await soon(lambda: len(parts.hubs) == 0)
-    assert parts.hubs.windows.bytes == 0
+    await soon(lambda: len(parts.hubs.tails) == 0)
+    assert parts.hubs.tails.windows.bytes == 0
 
 
 class Watched(UpstreamResponse):
@@ -330,7 +333,7 @@ async def test_who_is_far_behind_is_shown_a_bounded_part_of_the_window_at_a_time
     digits = b"".join(b"%d" % (position % 10) for position in range(5, end))
     assert shown(late) == b"hello" + digits[: at - 5]
     reread.answer(200, chunk(at, end, tail=True), digits[at - 5 :])
-    await soon(lambda: len(the_hub(parts).readers) == 2)
+    await soon(lambda: len(the_tail(parts).readers) == 2)
     assert shown(late) == b"hello" + digits
 
 
@@ -346,7 +349,7 @@ async def test_the_upstream_poll_is_cancelled_when_all_have_left(
     for one in waiting:
         one.exchange.leave()
     await soon(lambda: tail.future.cancelled())
-    assert len(parts.hubs) == 0
+    assert len(parts.hubs.tails) == 0
     assert [record.status for record in parts.log.records] == [499] * 3
 
 
@@ -358,7 +361,7 @@ async def test_every_slot_is_given_back(make: MakeParts) -> None:
         assert poll(parts, 5).response.status == 503
         waiting.exchange.leave()
         reader.exchange.leave()
-    assert parts.hubs._slots.total == 0
+    assert parts.hubs.slots.total == 0
 
 
 async def test_data_with_the_end_reaches_every_reader(parts: Parts) -> None:
@@ -500,10 +503,10 @@ async def searching(parts: Parts) -> tuple[Asking, Asked]:
     one = poll(parts, 7)
     (await parts.upstream.next()).answer(200, chunk(7, 7, tail=True), b"")
     await quiet()
-    (waiting,) = (w for w in the_hub(parts).waiting if w.call is one.call)
+    (waiting,) = (p for p in the_tail(parts).polls if p.call is one.call)
     tail.answer(200, chunk(5, 9, tail=True), b"news")
     search = await parts.upstream.next()
-    waiting._time_is_up()
+    waiting.time_is_up()
     return one, search
 
 
@@ -534,8 +537,24 @@ async def test_a_mistake_of_ours_is_an_answer_not_a_silence(
         (await parts.upstream.next()).fail(RuntimeError("a mistake"))
     assert (await one.exchange.answered()).status == 500
     assert (await reader.exchange.answered()).status == 500
-    assert parts.hubs._slots.total == 0
+    assert parts.hubs.slots.total == 0
     assert "a mistake" in caplog.text
+
+
+async def test_a_mistake_with_one_reader_is_none_with_the_others(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(data: bytes) -> None:
+        raise RuntimeError("a mistake")
+
+    readers, polls = [await follow(parts)], [poll(parts, 5) for _ in range(3)]
+    tail = await parts.upstream.next()
+    monkeypatch.setattr(polls[0].exchange, "write", fail)
+    tail.answer(200, chunk(5, 9, tail=True), b"news")
+    assert [(await one.exchange.answered()).body for one in polls[1:]] == [b"news"] * 2
+    await soon(lambda: b"data:news" in readers[0].exchange.data)
+    assert polls[0].exchange.aborted and "a mistake" in caplog.text
+    await soon(lambda: parts.hubs.slots.total == 1)
 
 
 async def test_a_refused_position_is_not_asked_for_again_and_again(parts: Parts) -> None:
@@ -593,7 +612,7 @@ async def test_a_tail_that_cannot_be_kept_is_an_answer_not_a_silence(parts: Part
     (await parts.upstream.next()).fail(TooLarge())
     await quiet()
     assert waiting.exchange.finished and waiting.response.status == 502
-    assert parts.hubs._slots.total == 0
+    assert parts.hubs.slots.total == 0
 
 
 async def test_readers_outlast_a_short_outage(

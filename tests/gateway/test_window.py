@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.entries import OVERHEAD_BYTES, Entry, make_entry
 from gateway.hub import NOT_STORED
-from gateway.window import Window, Windows
+from gateway.rules.window import Window, Windows
 from protocol.heads import parse_head
 from tests.helpers.offsets import nameless
 from tests.helpers.parts import chunk

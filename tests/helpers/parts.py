@@ -29,7 +29,7 @@ from gateway.config import (
 from gateway.door import Door
 from gateway.entrance import Entrance
 from gateway.holdings import Holdings
-from gateway.hubs import Hubs
+from gateway.hubs import Hubs, make_tails
 from gateway.metrics import Metrics
 from gateway.notices import SilentNotices
 from gateway.passes import Passes
@@ -377,18 +377,19 @@ def make_parts(
     timed: dict[str, Any] = {} if clock is None else {"clock": clock}
     notices, redis = SilentNotices(), cast(RedisCache | None, shared)
     purges = Purges(holdings, redis, notices, PurgeHook(config.cdn))
+    tails = make_tails(config)
     cache = Cache(
         config,
         upstream,
         holdings,
         purges,
         redis,
-        lambda stream: hubs.followed_to(stream),
+        tails.followed_to,
         **timed,
     )
     answers = Answers(config, log, metrics, spools, "test", 0, **timed)
     passes = Passes(config, upstream, holdings.streams, purges, answers, spools)
-    hubs = Hubs(config, upstream, cache, holdings.streams, passes, purges, answers, Watch(None))
+    hubs = Hubs(config, tails, upstream, holdings, purges, cache, passes, answers, Watch(None))
     entrance = Entrance(config, None, cache, hubs, passes, answers, id_prefix="t-")
     return Parts(
         config, origin, holdings, purges, cache, hubs, passes, entrance, log, answers, notices

@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 
-from gateway.hub import TRANSIT_SECS
+from gateway.rules.tails import TRANSIT_SECS
 from protocol.cursors import next_cursor
 from tests.helpers.gateway import LocalGateway
 from tests.helpers.offsets import nameless

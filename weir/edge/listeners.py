@@ -4,7 +4,7 @@ import math
 from pathlib import PurePath
 
 from gateway.config import KIB, MIB
-from gateway.readers import ROTATION_JITTER
+from protocol.sse import ROTATION_JITTER
 from weir.edge.clusters import ADMIN, BUFFER_BYTES
 from weir.edge.refusals import local_replies
 from weir.edge.routes import virtual_host

@@ -84,6 +84,14 @@ class Arena:
         """That the attackers know."""
         return self.gateway.port
 
+    def readers_of(self, name: str) -> tuple[int, int]:
+        """SSE readers and long-polls that wait for news of a stream."""
+        tail = self.gateway.gateway.hubs.tails.get(name)
+        return (0, 0) if tail is None else (len(tail.readers), len(tail.polls))
+
+    def wait_for_polls(self, name: str, count: int) -> None:
+        wait_until(lambda: self.readers_of(name)[1] == count, what=f"{count} long-polls")
+
     def connect(self) -> "Recording":
         return Recording(self.port, self._heard)
 

@@ -208,8 +208,7 @@ def test_every_collapsed_reader_has_a_line_of_its_own(shop: Arena) -> None:
 def test_what_a_hub_asks_is_in_the_lines_of_its_readers_once(shop: Arena) -> None:
     stream = SimpleStream(shop.origin, PREFIX + "crowd")
     crowd = [shop.poll("crowd", stream.tail) for _ in range(5)]
-    hubs = shop.gateway.gateway.hubs
-    wait_until(lambda: "crowd" in hubs._hubs and len(hubs._hubs["crowd"].waiting) == 5)
+    shop.wait_for_polls("crowd", 5)
     shop.origin.wait_for_requests(1, path=PREFIX + "crowd")
     stream.append(b"news")
     for connection in crowd:
@@ -257,11 +256,12 @@ def test_a_reader_that_is_dropped_is_not_billed_for_what_it_never_got(shop: Aren
     connection = shop.connect()
     target = f"{PREFIX}sse?offset=-1&live=sse"
     connection.send(encode_request("GET", target, bearer(shop.token())))
-    hubs = shop.gateway.gateway.hubs
-    wait_until(lambda: "sse" in hubs._hubs and len(hubs._hubs["sse"].readers) == 1)
-    while "sse" in hubs._hubs and hubs._hubs["sse"].readers:
+    wait_until(lambda: shop.readers_of("sse") == (1, 0))
+    tail = shop.gateway.gateway.hubs.tails.get("sse")
+    assert tail is not None
+    while len(tail.readers):
         stream.append(b"x" * 40_000)
-        wait_until(lambda: hubs._hubs["sse"].position == stream.tail)
+        wait_until(lambda: tail.position == stream.tail)
     received = len(connection.wait_closed())
     connection.close()
     wait_until(lambda: any(line.mode == "sse" for line in shop.lines()))

@@ -221,8 +221,7 @@ def test_nothing_of_a_deleted_stream_is_left_when_its_name_is_taken_again(real: 
     poll = real.poll("name", old.next_offset)
     with poll, real.events("name") as events:
         events.next_write()
-        hub = real.gateway.gateway.hubs._hubs
-        wait_until(lambda: "name" in hub and len(hub["name"].waiting) == 1)
+        real.wait_for_polls("name", 1)
         assert real.ask("name", method="DELETE").status == 204
         assert real.ask("name").status == 404
         assert poll.read_response().status == 404
@@ -272,8 +271,7 @@ def test_a_close_without_data_shows_everywhere(real: Arena) -> None:
     poll = real.poll("name", before.next_offset)
     with poll, real.events("name") as events:
         events.next_write()
-        hub = real.gateway.gateway.hubs._hubs
-        wait_until(lambda: "name" in hub and len(hub["name"].waiting) == 1)
+        real.wait_for_polls("name", 1)
         assert real.ask("name", method="POST", headers={"Stream-Closed": "true"}).status == 204
         reply = real.ask("name", headers={"If-None-Match": before["ETag"]})
         assert reply.status == 200 and reply.closed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.hub import TRANSIT_SECS
+from gateway.rules.tails import TRANSIT_SECS
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import bearer
 from tests.helpers.offsets import nameless
@@ -31,27 +31,22 @@ def stream(arena: Arena, name: str) -> SimpleStream:
     return stream
 
 
-def hub_of(arena: Arena, name: str) -> tuple[int, int]:
-    """(SSE readers, waiting long-polls)"""
-    hub = arena.gateway.gateway.hubs._hubs.get(name)
-    return (0, 0) if hub is None else (len(hub.readers), len(hub.waiting))
-
-
 def crowd(arena: Arena, name: str, offset: str, count: int = CROWD, **more: str) -> list[Recording]:
     """Long-polls of as many subjects, all of them parked."""
-    before = hub_of(arena, name)[1]
+    before = arena.readers_of(name)[1]
     polls = [
         arena.poll(name, offset, token=arena.token(sub=f"s-{number}"), **more)
         for number in range(count)
     ]
-    wait_until(lambda: hub_of(arena, name)[1] == before + count, what="a crowd")
+    wait_until(lambda: arena.readers_of(name)[1] == before + count, what="a crowd")
     return polls
 
 
 def have_waited(arena: Arena, name: str) -> bool:
     """Long enough for an answer without news to be from after their questions."""
-    waiting = arena.gateway.gateway.hubs._hubs[name].waiting
-    return all(one.has_waited(TRANSIT_SECS) for one in waiting)
+    tail, now = arena.gateway.gateway.hubs.tails.get(name), arena.gateway._loop.time()
+    assert tail is not None
+    return all(now - tail.polls[poll].since >= TRANSIT_SECS for poll in list(tail.polls))
 
 
 def answers(polls: list[Recording]) -> list[Response]:
@@ -98,7 +93,7 @@ def test_one_upstream_request_answers_everyone_who_waits(
     arena.origin.on("GET", PREFIX + name, hold)
     polls = crowd(arena, name, "5")
     polls[0].reset()
-    wait_until(lambda: hub_of(arena, name)[1] == CROWD - 1)
+    wait_until(lambda: arena.readers_of(name)[1] == CROWD - 1)
     wait_until(lambda: arena.gateway.call(lambda: have_waited(arena, name)))
     asked = len(held)
     gate.open()
@@ -239,7 +234,7 @@ def test_an_offset_that_was_made_up_harms_nobody_else(arena: Arena, name: str, o
         events.next_write()
         ask = f"{PREFIX}{name}?offset={tail}&live=long-poll"
         honest.send(encode_request("GET", ask, bearer(arena.token())))
-        wait_until(lambda: waits_at(arena, name, tail) and hub_of(arena, name)[0] == 1)
+        wait_until(lambda: waits_at(arena, name, tail) and arena.readers_of(name)[0] == 1)
         gate.open()
         check_refusal_of(liar)
         stream.append(b"news")
@@ -249,8 +244,8 @@ def test_an_offset_that_was_made_up_harms_nobody_else(arena: Arena, name: str, o
 
 
 def waits_at(arena: Arena, name: str, offset: str) -> bool:
-    hub = arena.gateway.gateway.hubs._hubs.get(name)
-    return hub is not None and any(waiting.offset == offset for waiting in list(hub.waiting))
+    tail = arena.gateway.gateway.hubs.tails.get(name)
+    return tail is not None and any(poll.offset == offset for poll in list(tail.polls))
 
 
 def check_refusal_of(liar: Recording) -> None:
@@ -321,7 +316,7 @@ def test_a_source_s_news_does_not_wake_the_readers_of_its_fork(real: Arena) -> N
     fork = {**TEXT, "Stream-Forked-From": PREFIX + "source"}
     assert real.ask("fork", method="PUT", headers=fork).status == 201
     with real.poll("fork", tail) as poll:
-        wait_until(lambda: hub_of(real, "fork")[1] == 1)
+        wait_until(lambda: real.readers_of("fork")[1] == 1)
         append(real, "source", b"source only")
         assert poll.read_response().status == 204
     append(real, "fork", b"fork only")
@@ -419,9 +414,9 @@ def test_readers_that_come_and_go_at_random_leave_no_slot_taken(
     for connection in held:
         connection.close()
     hubs = arena.gateway.gateway.hubs
-    wait_until(lambda: hubs._slots.total == 0, what="free slots")
-    wait_until(lambda: hub_of(arena, name) == (0, 0))
-    assert not hubs._slots._held
+    wait_until(lambda: hubs.slots.total == 0, what="free slots")
+    wait_until(lambda: arena.readers_of(name) == (0, 0))
+    assert hubs.slots.holders == 0
     wait_until(lambda: len(arena.gateway.gateway.holdings.flights) == 0)
     arena.check_alive()
 

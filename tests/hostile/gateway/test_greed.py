@@ -53,11 +53,10 @@ def test_a_reader_that_never_reads_is_dropped_and_the_others_go_on(quick: Arena)
     for connection in idle:
         target = f"{PREFIX}busy?offset=-1&live=sse"
         connection.send(encode_request("GET", target, bearer(quick.token())))
-    hubs = quick.gateway.gateway.hubs._hubs
     with quick.events("busy") as events:
         events.next_write()
-        wait_until(lambda: "busy" in hubs and len(hubs["busy"].readers) == 6)
-        while len(hubs["busy"].readers) > 1:
+        wait_until(lambda: quick.readers_of("busy") == (6, 0))
+        while quick.readers_of("busy") > (1, 0):
             stream.append(b"x" * 100_000)
             while json.loads(events.next_write()[-1].data)["streamNextOffset"] != stream.tail:
                 pass
@@ -70,13 +69,12 @@ def test_a_reader_that_never_reads_is_dropped_and_the_others_go_on(quick: Arena)
 def test_resets_in_the_middle_of_a_fan_out_harm_nobody_else(quick: Arena) -> None:
     stream = SimpleStream(quick.origin, PREFIX + "fan")
     stream.append(b"start")
-    hubs = quick.gateway.gateway.hubs._hubs
     with quick.events("fan") as lasting:
         lasting.next_write()
         for round_number in range(3):
             polls = [quick.poll("fan", stream.tail) for _ in range(10)]
             readers = [quick.events("fan", stream.tail) for _ in range(10)]
-            wait_until(lambda: len(hubs["fan"].readers) == 11 and len(hubs["fan"].waiting) == 10)
+            wait_until(lambda: quick.readers_of("fan") == (11, 10))
             leaving = [reader.connection for reader in readers] + polls[:9]
             stream.append(b"news")
             for connection in leaving:
@@ -85,13 +83,13 @@ def test_resets_in_the_middle_of_a_fan_out_harm_nobody_else(quick: Arena) -> Non
             assert polls[9].read_response().body == b"news"
             polls[9].close()
             assert lasting.next_write()[0].data == "news", round_number
-            wait_until(lambda: len(hubs["fan"].readers) == 1 and not hubs["fan"].waiting)
+            wait_until(lambda: quick.readers_of("fan") == (1, 0))
     check_victim(quick)
-    assert quick.gateway.gateway.hubs._slots.total == 0 or wait_for_slots(quick)
+    assert quick.gateway.gateway.hubs.slots.total == 0 or wait_for_slots(quick)
 
 
 def wait_for_slots(arena: Arena) -> bool:
-    wait_until(lambda: arena.gateway.gateway.hubs._slots.total == 0)
+    wait_until(lambda: arena.gateway.gateway.hubs.slots.total == 0)
     return True
 
 
@@ -102,8 +100,7 @@ def test_requests_behind_a_waiting_long_poll_wait_their_turn(quick: Arena) -> No
     behind = encode_request("GET", PREFIX + TEXT, bearer(quick.token()))
     with quick.poll("piped", stream.tail) as connection:
         connection.send(behind * 10)
-        hubs = quick.gateway.gateway.hubs._hubs
-        wait_until(lambda: "piped" in hubs and len(hubs["piped"].waiting) == 1)
+        quick.wait_for_polls("piped", 1)
         stream.append(b"news")
         assert connection.read_response().body == b"news"
         assert [connection.read_response().body for _ in range(10)] == [VICTIM] * 10
@@ -115,8 +112,7 @@ def test_a_flood_behind_a_waiting_long_poll_is_not_taken_in(quick: Arena) -> Non
     stream.append(b"start")
     behind = encode_request("GET", PREFIX + TEXT, bearer(quick.token()))
     with quick.poll("flooded", stream.tail) as connection:
-        hubs = quick.gateway.gateway.hubs._hubs
-        wait_until(lambda: "flooded" in hubs and len(hubs["flooded"].waiting) == 1)
+        quick.wait_for_polls("flooded", 1)
         connection.socket.settimeout(0.3)
         sent = 0
         with pytest.raises(TimeoutError):  # the gateway stops reading
@@ -211,7 +207,7 @@ def test_live_readers_of_one_subject_are_limited(tmp_path: Path, arena_class: ty
         assert arena.ask("a").status == 200
         for connection in open_polls:
             connection.close()
-        wait_until(lambda: hubs._slots.total == 0)
+        wait_until(lambda: hubs.slots.total == 0)
 
 
 def test_one_subject_s_flood_does_not_slow_the_others(

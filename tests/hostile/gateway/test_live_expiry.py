@@ -40,14 +40,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return found.partition("[")[0]
 
 
-def readers(arena: Arena, name: str) -> int:
-    """At the hub of that stream."""
-    hub = arena.gateway.gateway.hubs._hubs.get(name)
-    return 0 if hub is None else len(hub.readers) + len(hub.waiting)
-
-
 def parked(arena: Arena, name: str, count: int) -> None:
-    wait_until(lambda: readers(arena, name) == count, what=f"{count} readers")
+    wait_until(lambda: sum(arena.readers_of(name)) == count, what=f"{count} readers")
 
 
 def past(moment: float) -> None:
@@ -396,7 +390,7 @@ def test_a_reader_without_permission_never_joins_the_hub(
             for live in ("sse", "long-poll"):
                 query = f"offset={stream.tail}&live={live}"
                 check_refusal(arena.ask(name, query, token=token), 401, 403)
-        assert readers(arena, name) == 1
+        assert sum(arena.readers_of(name)) == 1
         stream.append(b"x")
         assert events.next_write()[0].data == "x"
     with pytest.raises((Closed, OSError)):
