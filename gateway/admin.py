@@ -18,7 +18,8 @@ from gateway.config import ServingConfig
 from gateway.console.figures import Figures
 from gateway.exposition import gauge_text, merge_metrics
 from protocol.replies import NO_STORE, Reply, problem
-from wire.front import Exchange, FrontServer
+from wire.exchange import Exchange
+from wire.front import FrontServer
 from wire.heads import Head
 from wire.http import Refusals, Stamp, to_response
 from wire.settings import SettingsError

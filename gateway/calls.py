@@ -7,7 +7,7 @@ from gateway.outcomes import UNDECIDED, Outcome, read_outcome
 from gateway.reads import Asker, Got
 from gateway.rules.access import ANYONE, Principal
 from gateway.rules.routes import Read, Route
-from wire.front import Exchange
+from wire.exchange import Exchange
 from wire.heads import Head
 
 NO_ROUTE = Route("other", "read", "", "")

@@ -21,7 +21,7 @@ from gateway.passes import Passes
 from gateway.rules.routes import PREFIXES, is_open
 from gateway.service import ServicePages
 from protocol.errors import ProtocolError
-from wire.front import Exchange
+from wire.exchange import Exchange
 from wire.heads import Head
 from wire.http import preflight
 

@@ -5,7 +5,6 @@ aiohttp gets a response object that stands for bytes which are out already.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import cast
 
@@ -17,6 +16,7 @@ from gateway.config import ServingConfig
 from gateway.door import Door
 from protocol.aliases import Rename
 from protocol.errors import ProtocolError
+from wire.exchange import Exchange
 from wire.front import Front
 from wire.heads import make_head
 from wire.requests import check_body, read_body, unique_headers
@@ -34,7 +34,7 @@ class Handlers:
 
     async def _handle(self, request: web.BaseRequest, held: ExitStack) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
-        exchange = HandlerExchange(request)
+        exchange = cast(Front, request.protocol).exchange
         try:
             headers = unique_headers(request)
             repeated = len(request.headers.getall("Authorization", ())) > 1
@@ -58,15 +58,17 @@ class Handlers:
         goes_on = request.keep_alive and call.knows_chunks and self._door.ready
         call.last_of_connection = not goes_on
         call.repeated_authorization = repeated
+        done = asyncio.Event()
+        exchange.begin(done.set)
         self._door.begin(call)
         try:
-            await exchange.done
+            await done.wait()
         finally:
-            exchange.left()
-        return Written(keep_alive=goes_on)
+            exchange.leave()
+        return Written(goes_on=goes_on)
 
     def _refuse(
-        self, request: web.BaseRequest, exchange: "HandlerExchange", error: ProtocolError
+        self, request: web.BaseRequest, exchange: Exchange, error: ProtocolError
     ) -> web.StreamResponse:
         """It is not fit to be looked at, and the rest of its body may still be on its way."""
         path, _, query = request.raw_path.partition("?")
@@ -75,75 +77,22 @@ class Handlers:
         call = self._door.call(make_head(request.method, path, query, headers, 0), b"", exchange)
         call.last_of_connection = True
         self._door.refuse(call, error)
-        return Written(keep_alive=False)
+        return Written(goes_on=False)
 
 
 class Written(web.StreamResponse):
     """A response whose bytes are on the wire."""
 
-    def __init__(self, *, keep_alive: bool) -> None:
+    def __init__(self, *, goes_on: bool) -> None:
         super().__init__()
-        self._keep_alive = keep_alive
+        self._goes_on = goes_on
+
+    @property
+    def keep_alive(self) -> bool:
+        return self._goes_on
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         return None
 
     async def write_eof(self, data: bytes = b"") -> None:
         pass
-
-
-class HandlerExchange:
-    """An exchange whose handler waits until the answer is out."""
-
-    def __init__(self, request: web.BaseRequest) -> None:
-        self._front = cast(Front, request.protocol)
-        self._gone: Callable[[], None] | None = None
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def send(self, parts: Sequence[bytes]) -> None:
-        for part in parts:
-            self._front.write(part)
-        self._complete()
-
-    def write(self, data: bytes | memoryview) -> None:
-        self._front.write(data)
-
-    def write_now(self, data: bytes | memoryview) -> int:
-        return self._front.write_now(data)
-
-    def finish(self, last: bytes = b"") -> None:
-        self.send((last,) if last else ())
-
-    def abort(self) -> None:
-        self._front.abort()
-
-    def backlog(self) -> int:
-        return self._front.backlog()
-
-    async def drain(self) -> None:
-        await self._front.drain()
-
-    @property
-    def is_full(self) -> bool:
-        return self._front.is_full
-
-    def when_writable(self, callback: Callable[[], None]) -> None:
-        self._front.when_writable(callback)
-
-    def when_gone(self, callback: Callable[[], None]) -> None:
-        self._gone = callback
-
-    def left(self) -> None:
-        """The handler was cancelled, or is done."""
-        gone, self._gone = self._gone, None
-        if gone is not None:
-            gone()
-
-    @property
-    def peer(self) -> str:
-        return self._front.peer
-
-    def _complete(self) -> None:
-        self._gone = None
-        if not self.done.done():
-            self.done.set_result(None)

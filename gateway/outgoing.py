@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 
 from gateway.entries import EventLines, Lines, Piece
-from wire.front import Exchange
+from wire.exchange import Exchange
 
 SLICE_BYTES = 64 * 1024
 WAIT_SECS = 10.0

@@ -23,7 +23,7 @@ from gateway.config import GatewayConfig
 from gateway.limits import Shares, Short
 from protocol.errors import ProtocolError
 from protocol.replies import RETRY_AFTER
-from wire.front import Exchange
+from wire.exchange import Exchange
 
 log = logging.getLogger("weir.gateway")
 

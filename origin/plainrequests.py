@@ -18,7 +18,7 @@ from protocol.paths import Kind, parse_path
 from protocol.replies import Reply
 from protocol.requests import Append, Read, parse_append, parse_read
 from wire.encoding import DateLine, encode_head, encode_lines
-from wire.front import Exchange
+from wire.exchange import Exchange
 from wire.heads import Fields, Head, Target
 from wire.http import Stamp
 

@@ -1,20 +1,24 @@
 """What origin and gateway share of serving HTTP.
 
+front        the connection and its server: fast path first, aiohttp for the rest
+ordinary     aiohttp's connection with the changes that ours needs
+exchange     how a service answers on a connection
+gathering    a request whose body comes in pieces
+heads        plain request heads, parsed fast
+requests     headers and bodies of requests that aiohttp has parsed
+limits       what a client may send, and how long it may take
+encoding     response heads as bytes
+http         headers that every response carries; refusals
+tls          the TLS context of a server with a certificate
+handshakes   TLS handshakes count as connections and have a deadline
+descriptors  logs a lack of file descriptors
+metrics      counters for Prometheus
 settings     layered configuration
 sections     the sections that both services read
+rustlog      `RUST_LOG` as a log level
 logs         text or JSON on standard error
-rustlog      RUST_LOG, as the level of our log
-front        the connection: fast path first, aiohttp for the rest
-heads        plain request heads, parsed fast
-requests     headers and bodies of what aiohttp has parsed
-encoding     response heads as bytes
-http         what every response carries
-addresses    hosts, and which of them are loopback
-secret       secrets, compared in constant time
-tls          the context of a server with a certificate
-handshakes   TLS handshakes count as connections until they end
-descriptors  says when none are left
-metrics      counters for Prometheus
+addresses    which addresses only this machine can reach
+secret       comparing secrets in constant time
 children     forked processes of one parent
 workers      equal ones behind one port, restarted and drained
 """

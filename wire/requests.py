@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from aiohttp import HttpVersion11, web
 
 from protocol.errors import ProtocolError
-from wire.front import PROGRESS_BYTES, Limits
+from wire.limits import PROGRESS_BYTES, Limits
 
 _SINGLE = frozenset({"content-type", "content-encoding", "host"})
 
@@ -44,14 +44,6 @@ def _too_large(most: int) -> ProtocolError:
     return ProtocolError(413, "body-too-large", f"A body may have {most} bytes.")
 
 
-async def _ask_for_body(request: web.BaseRequest) -> None:
-    try:
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    except ConnectionError:  # nobody will read this answer either
-        raise ProtocolError(400, "malformed-body", "The client has left.") from None
-    request.writer.output_size = 0  # the answer has not begun
-
-
 async def read_body(
     request: web.BaseRequest,
     headers: Mapping[str, str],
@@ -66,7 +58,8 @@ async def read_body(
     check_body(request, headers, limits, max_bytes=most)
     expects = headers.get("expect", "").lower() == "100-continue"
     if expects and request.version >= HttpVersion11:  # else it knows no answer before the answer
-        await _ask_for_body(request)
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0  # the answer has not begun
     if request.content_length is not None:
         grow = None
     parts: list[bytes] = []

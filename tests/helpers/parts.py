@@ -45,6 +45,7 @@ from protocol.accesslog import AccessRecord
 from protocol.paths import PREFIX
 from tests.helpers.offsets import nameless
 from tests.helpers.rawhttp import Response
+from wire.exchange import Exchange
 from wire.heads import make_head
 
 MakeParts = Callable[..., "Parts"]
@@ -153,7 +154,7 @@ class HandOrigin:
 # -- the client ----------------------------------------------------------------------------------
 
 
-class KeptExchange:
+class KeptExchange(Exchange):
     """An exchange that keeps everything; `leave` is the client going away."""
 
     peer = "192.0.2.1"

@@ -1,0 +1,81 @@
+"""aiohttp's connection with the changes that ours needs.
+
+The only module of this package that uses aiohttp's private names (tests/wire/test_private_names.py
+lists them). Our connection (`wire.front`) builds on the public ones below.
+"""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from wire.http import Refusals
+
+
+class OrdinaryConnection(RequestHandler):
+    __slots__ = ("_answered", "_refusals", "loop")
+
+    def __init__(self, server: web.Server, refusals: Refusals, **options: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        super().__init__(server, loop=self.loop, **options)
+        self._refusals = refusals
+        self._answered = 0  # requests that aiohttp is done with
+
+    def is_busy(self) -> bool:
+        """Whether a request is under way that aiohttp knows nothing of."""
+        raise NotImplementedError
+
+    def last_answer_is_out(self) -> None:
+        """aiohttp will close the connection; the rest of a body may still come."""
+        raise NotImplementedError
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether aiohttp has answered every request that it found in what it was given."""
+        return self._answered == self._request_count
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether aiohttp has stopped reading, and will go on by itself."""
+        return self._reading_paused or self._buffer_paused
+
+    def put_off_idle_close(self) -> None:
+        """aiohttp's idle clock does not see answers that are not its own."""
+        self._next_keepalive_close_time = self.loop.time() + self.keepalive_timeout
+
+    def _process_keepalive(self) -> None:
+        if self.is_busy():
+            self.put_off_idle_close()
+        super()._process_keepalive()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        try:
+            return await super().finish_response(request, resp, start_time)
+        finally:
+            self._answered += 1
+            if resp.keep_alive is False:
+                self.last_answer_is_out()
+            if isinstance(resp, web.Response):
+                resp.body = None  # aiohttp holds the last answer until it has the next
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """aiohttp's own error pages would echo what the client sent."""
+        if status == 500 and not self._has_left(exc):
+            self.log_exception("unhandled error", exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("the response had begun")
+        return self._refusals.response(status)
+
+    def _has_left(self, exc: BaseException | None) -> bool:
+        """Whether it failed because there is nobody to write to any more."""
+        is_gone = self.transport is None or self.transport.is_closing()
+        return is_gone and isinstance(exc, ConnectionResetError)
