@@ -88,10 +88,6 @@ class Front(OrdinaryConnection):
         self._forget()
         super().force_close()
 
-    async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 (aiohttp's)
-        self._forget()
-        await super().shutdown(timeout)
-
     def _forget(self) -> None:
         """Forget what came of a request that will not be answered."""
         self.state = CLOSED

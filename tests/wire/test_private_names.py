@@ -32,7 +32,7 @@ LISTED = {
         "_next_keepalive_close_time": FRONT + "test_an_active_connection_is_not_idle",
     },
     "gateway": {  # aiohttp.client_proto.ResponseHandler
-        "_drain_helper": UPSTREAM + "test_not_before_the_upload_is_out",
+        "_drain_helper": UPSTREAM + "test_uploads_of_all_sizes_over_tls",
         "_parser": UPSTREAM + "test_not_after_half_an_answer_that_nobody_asked_for",
         "_payload": UPSTREAM + "test_what_stops_being_http_is_told_at_once",
     },
