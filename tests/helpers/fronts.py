@@ -7,7 +7,7 @@ from aiohttp import web
 
 from origin.config import LimitsConfig
 from wire.exchange import Exchange, FastPath
-from wire.front import FrontServer
+from wire.front import Front, FrontServer
 from wire.heads import Head
 from wire.http import Refusals, Stamp
 
@@ -74,7 +74,8 @@ def connect_front(
     transport: KeptTransport,
     fast: FastPath,
     handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = no_handler,
-) -> asyncio.Protocol:
+) -> Front:
     front = FrontServer(handler, fast, LimitsConfig(), Refusals(Stamp(())))()
+    assert isinstance(front, Front)
     front.connection_made(transport)
     return front

@@ -27,6 +27,7 @@ from tests.helpers.rawhttp import (
     wait_until,
 )
 from wire.front import REQUESTS_A_TURN, State
+from wire.heads import Head
 from wire.http import to_response
 
 TEXT = {"Content-Type": "text/plain"}
@@ -327,6 +328,44 @@ async def test_a_long_pipeline_takes_turns_with_other_connections() -> None:
         for _ in range(10_001 // REQUESTS_A_TURN + 1):
             await asyncio.sleep(0)
         assert fast.answered == 10_001 and transport.is_reading()
+    front.connection_lost(None)
+
+
+async def test_a_client_that_does_not_read_gets_no_further_answer() -> None:
+    fast = AnswersAll()
+    front = connect_front(KeptTransport(), fast)
+    front.pause_writing()
+    for _ in range(3):
+        front.data_received(encode_request("GET", "/", {}))
+        assert (front.state, fast.answered) == (State.STALLED, 1)
+    front.resume_writing()
+    await asyncio.sleep(0)
+    assert (front.state, fast.answered) == (State.READING, 3)
+    front.connection_lost(None)
+
+
+async def test_nothing_is_answered_behind_the_last_answer() -> None:
+    class OnlyReads(AnswersAll):
+        def hit(self, head: Head, peer: str) -> bytes | None:
+            return super().hit(head, peer) if head.method == "GET" else None
+
+        def wants(self, head: Head, here: int) -> bool:
+            return head.method == "GET"
+
+    async def close(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.Response()
+        response.force_close()
+        return response
+
+    fast, transport = OnlyReads(), KeptTransport()
+    front = connect_front(transport, fast, close)
+    front.data_received(encode_request("PUT", "/", {}) + encode_request("GET", "/", {}) * 10)
+    assert front.state is State.WAITING
+    for _ in range(10):
+        await asyncio.sleep(0)
+    front.data_received(encode_request("GET", "/", {}))
+    assert (front.state, fast.answered, transport.closing) == (State.ENDING, 0, True)
+    assert transport.written.count(b"HTTP/1.1 ") == 1
     front.connection_lost(None)
 
 
