@@ -306,9 +306,17 @@ class Hubs:
         """In one go; what is the same for everyone is made once."""
         interval = next_cursor(time.time(), None, b"")
         delivery = Delivery(entry, self._answers, interval=interval)
-        _each(polls, lambda poll: poll.deliver(delivery))
+        for poll in polls:
+            try:
+                poll.deliver(delivery)
+            except Exception:
+                _cut(poll)
         delivery.settle_soon()
-        _each(readers, lambda reader: reader.show(delivery))
+        for reader in readers:
+            try:
+                reader.show(delivery)
+            except Exception:
+                _cut(reader)
         self.deliveries += len(polls) + len(readers)
 
     # -- life ----------------------------------------------------------------------------------
@@ -346,14 +354,18 @@ class Hubs:
 
 
 def _each(readers: list[Whom], act: Callable[[Whom], None]) -> None:
-    """A mistake with one reader must not reach the others. Its connection is cut, because nobody
-    knows how much of the answer was written."""
+    """A mistake with one reader must not reach the others."""
     for reader in readers:
         try:
             act(reader)
         except Exception:
-            log.exception("a live reader could not be served")
-            reader.call.exchange.abort()
+            _cut(reader)
+
+
+def _cut(reader: LongPoll | SseReader) -> None:
+    """Nobody knows how much of the answer was written."""
+    log.exception("a live reader could not be served")
+    reader.call.exchange.abort()
 
 
 def make_tails(config: GatewayConfig) -> LiveTails:

@@ -15,10 +15,11 @@ to do, and for which readers. A reader in an action has left the tail, except th
 when they are shown data. A tail that ends is forgotten at once; readers who begin anew get another.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Generic, NamedTuple, TypeVar
+from itertools import chain
+from typing import Generic, TypeVar
 
 from gateway.entries import Entry
 from gateway.rules.routes import is_ahead, is_replaced
@@ -104,50 +105,49 @@ class BeginAnew(Generic[P, R]):
 Action = Deliver[P, R] | Tell[P] | Refuse[P] | PassBy[P] | End[R] | CatchUp[P, R] | BeginAnew[P, R]
 
 
-class Seat(NamedTuple):
-    offset: str
-    asks: int = 0  # that had left when a long-poll came
-    since: float = 0.0
-
-
-Which = Callable[[Seat], bool]
+Came = tuple[int, float]  # how often the origin had been asked by then, and when
 
 
 class Seats(Generic[M]):
-    """Readers of one kind in order of arrival, and where each stands."""
+    """Readers of one kind by offset, in order of arrival."""
 
     def __init__(self) -> None:
-        self._seats: dict[M, Seat] = {}
+        self._at: dict[str, dict[M, Came]] = {}  # no offset without readers
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return sum(map(len, self._at.values()))
 
     def __iter__(self) -> Iterator[M]:
-        return iter(self._seats)
+        return chain.from_iterable(self._at.values())
 
-    def __getitem__(self, reader: M) -> Seat:
-        return self._seats[reader]
+    @property
+    def offsets(self) -> list[str]:
+        return list(self._at)
 
-    def add(self, reader: M, seat: Seat) -> None:
-        self._seats[reader] = seat
+    def at(self, offset: str) -> Mapping[M, Came]:
+        return self._at.get(offset, {})
+
+    def add(self, reader: M, offset: str, came: Came) -> None:
+        self._at.setdefault(offset, {})[reader] = came
 
     def remove(self, reader: M) -> bool:
-        return self._seats.pop(reader, None) is not None
+        offset = next((offset for offset, seated in self._at.items() if reader in seated), None)
+        if offset is not None:
+            del self._at[offset][reader]
+            if not self._at[offset]:
+                del self._at[offset]
+        return offset is not None
 
-    def take(self, which: Which = lambda seat: True) -> list[M]:
-        """Remove them all, and return them."""
-        found = [reader for reader, seat in self._seats.items() if which(seat)]
-        if len(found) < len(self._seats):
-            for reader in found:
-                del self._seats[reader]
-        else:
-            self._seats.clear()
-        return found
+    def take(self, which: Callable[[str], bool] = lambda offset: True) -> list[M]:
+        """Remove all readers at these offsets, and return them."""
+        offsets = [offset for offset in self._at if which(offset)]
+        return [reader for offset in offsets for reader in self._at.pop(offset)]
 
     def move(self, before: str, after: str) -> list[M]:
-        found = [reader for reader, seated in self._seats.items() if seated.offset == before]
-        self._seats.update(dict.fromkeys(found, Seat(after)))
-        return found
+        moved = self._at.pop(before, {})
+        if moved:
+            self._at[after] = moved | self._at.pop(after, {})
+        return list(moved)
 
 
 class Tail(Generic[P, R]):
@@ -175,14 +175,14 @@ class Tail(Generic[P, R]):
         offset yet: then the tail may still be behind it."""
         if not self._reaches(offset, may_be_ahead=at_end):
             return False
-        self.polls.add(poll, Seat(offset, self._asks, now))
+        self.polls.add(poll, offset, (self._asks, now))
         return True
 
     def attach(self, reader: R, offset: str) -> bool:
         """The same for an SSE reader. It has been shown everything up to its offset."""
         if not self._reaches(offset, may_be_ahead=True):
             return False
-        self.readers.add(reader, Seat(offset))
+        self.readers.add(reader, offset, (self._asks, 0.0))
         return True
 
     def leave(self, poll: P) -> bool:
@@ -207,8 +207,8 @@ class Tail(Generic[P, R]):
         the tail ends only if the two offsets cannot be compared: ours has no name, or that of an
         ancestor or of another stream."""
         if insists:
-            polls = self.polls.take(lambda seat: is_ahead(seat.offset, offset))
-            readers = self.readers.take(lambda seat: is_ahead(seat.offset, offset))
+            polls = self.polls.take(lambda at: is_ahead(at, offset))
+            readers = self.readers.take(lambda at: is_ahead(at, offset))
             return [Refuse(polls, BEYOND), End(readers, "upstream-error"), self._begin_anew()]
         if self.state is State.RESTING or are_ordered(self.position, offset):
             return []
@@ -240,7 +240,7 @@ class Tail(Generic[P, R]):
     def took(self, entry: Entry, earliest: str) -> list[Action[P, R]]:
         """Data. What a snapshot at `earliest` has replaced meanwhile is not kept."""
         before, self.position = self.position, entry.next_offset
-        polls = self.polls.take(lambda seat: seat.offset == before)
+        polls = self.polls.take(lambda at: at == before)
         deliver = Deliver(entry, polls, self.readers.move(before, entry.next_offset))
         if entry.closed:
             return [deliver, *self._finish()]
@@ -256,16 +256,20 @@ class Tail(Generic[P, R]):
         under way. The others wait for the next answer: this one may be older than their question.
         """
 
-        def may_be_told(seat: Seat) -> bool:
-            is_early = seat.asks < self._asks or now - seat.since >= TRANSIT_SECS
-            return is_early and seat.offset == self.position
-
-        return [Tell(self.polls.take(may_be_told), offset, closed=False)]
+        here = self.polls.at(self.position).items()
+        told = [
+            poll
+            for poll, (asks, came_at) in here
+            if asks < self._asks or now - came_at >= TRANSIT_SECS
+        ]
+        for poll in told:
+            self.polls.remove(poll)
+        return [Tell(told, offset, closed=False)]
 
     def closed(self, end: Entry) -> list[Action[P, R]]:
         """The stream was closed without more data. `end` says so to SSE readers."""
         before, self.position = self.position, end.next_offset
-        polls = self.polls.take(lambda seat: seat.offset == before)
+        polls = self.polls.take(lambda at: at == before)
         readers = self.readers.move(before, end.next_offset)
         tell: Tell[P] = Tell(polls, end.next_offset, closed=True)
         return [tell, Deliver(end, [], readers), *self._finish()]
@@ -287,11 +291,11 @@ class Tail(Generic[P, R]):
         polls, readers = self.polls.take(self._is_here), self.readers.take(self._is_here)
         return [PassBy(polls), End(readers, "upstream-error"), self._begin_anew()]
 
-    def _is_here(self, seat: Seat) -> bool:
-        return seat.offset == self.position
+    def _is_here(self, offset: str) -> bool:
+        return offset == self.position
 
-    def _is_behind(self, seat: Seat) -> bool:
-        return seat.offset != self.position and not is_ahead(seat.offset, self.position)
+    def _is_behind(self, offset: str) -> bool:
+        return offset != self.position and not is_ahead(offset, self.position)
 
     def failed(self, refusal: Refusal) -> list[Action[P, R]]:
         """The origin is away; SSE readers outlast that for a while."""

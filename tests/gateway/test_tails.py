@@ -19,6 +19,7 @@ from gateway.rules.tails import (
     CatchUp,
     Deliver,
     End,
+    M,
     PassBy,
     Refusal,
     Refuse,
@@ -50,8 +51,8 @@ def entry(offset: str, end: str, *, closed: bool = False, body: bytes = b"news")
     return make_entry("a", offset, head, body, policy=NOT_STORED, now=0, public=False)
 
 
-def seats(of: Seats[str]) -> dict[str, str]:
-    return {reader: of[reader].offset for reader in of}
+def seats(of: Seats[M]) -> dict[M, str]:
+    return {reader: offset for offset in of.offsets for reader in of.at(offset)}
 
 
 # -- one event -----------------------------------------------------------------------------------
@@ -519,8 +520,8 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def nobody_is_lost(self) -> None:
         tail = self.tail
-        seated = {} if tail is None else {r: tail.polls[r].offset for r in tail.polls}
-        riding = {} if tail is None else {r: tail.readers[r].offset for r in tail.readers}
+        seated = {} if tail is None else seats(tail.polls)
+        riding = {} if tail is None else seats(tail.readers)
         assert seated | riding == {reader: reader.offset for reader in self.among("tail")}
         assert not any(r.stays for r in seated) and all(r.stays for r in riding)
 

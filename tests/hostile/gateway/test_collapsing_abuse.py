@@ -46,7 +46,8 @@ def have_waited(arena: Arena, name: str) -> bool:
     """Long enough for an answer without news to be from after their questions."""
     tail, now = arena.gateway.gateway.hubs.tails.get(name), arena.gateway._loop.time()
     assert tail is not None
-    return all(now - tail.polls[poll].since >= TRANSIT_SECS for poll in list(tail.polls))
+    here = list(tail.polls.at(tail.position).values())
+    return len(here) == len(tail.polls) and all(now - at >= TRANSIT_SECS for _, at in here)
 
 
 def answers(polls: list[Recording]) -> list[Response]:
