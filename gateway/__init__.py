@@ -1,27 +1,98 @@
 """The gateway: tokens, cache, collapsing and fan-out in front of a Durable Streams origin.
 
-The way of a request:
+The way in:
 
-door       every request: limits, path, token, scope, rate; then one of the next three
-cache      catch-up reads, snapshots, bootstraps: first level, second level, origin
-hubs       live reads: each reader to its stream's hub, with one upstream tail and a window
-passes     writes, buckets and whatever else goes to the origin as it is
-spool      what slow clients have yet to read of large answers, on disk
-answers    the way out: responses as bytes, log lines, counters
-handlers   requests that aiohttp had to parse, to the same door
-calls      one request on its way
+hits         the fast path: stored parts for known callers
+handlers     requests that aiohttp had to parse, to the same door
+door         every other request, in the one order of checks
+guard        token, route and scopes of a request
+admission    rates, and room for bodies
+calls        one request on its way
+entrance     puts the door and what is around it together
 
-What they stand on:
+What a request becomes:
 
-rules      pure decisions: routes, scopes, credentials, claims, freshness, headers both ways
-tokens     JWTs to principals; jwks keeps the keys, devkeys makes some; watch ends live readers
-entries    a stored answer and its forms; store keeps them, flights fetch them, streams knows more
-readers    a waiting long-poll, an event stream; outgoing has the large events they have yet to take
-upstream   the client to the origin; breaker decides when to leave it alone, slots whose turn it is
-rediscache the second level; revoked tokens; redislink is the connection, notices the purges
-cdn        tags and purges for caches in front of us
-limits     rates and shares, bodies the room for bodies; encodings compress; tasks have an owner
-accesslog  log files; metrics, exposition and admin tell how it goes
-console    a page for people, and what it asks for beside streams
-config     every key; app wires it all
+catchup      reads of stored parts, in the form that the client takes
+hubs         live reads: each reader to the tail of its stream, and what tails want done
+passes       writes, buckets and whatever else goes to the origin as it is
+service      health, readiness and the console's pages
+console      a page for people, and the data it asks for beside streams
+
+The way out:
+
+answers      sends every response, and owns the tasks that make them
+heads        composes response heads
+outcomes     how a request was answered: verdict, role, Cache-Status
+records      the log line and the counters of a request
+outgoing     large events and bodies that slow readers have yet to take
+spool        what slow clients have yet to read of large answers, on disk
+
+The cache:
+
+cache        reads from the first level, the second, or the origin
+reads        who asks for a part of a stream, and how the bytes came about
+holdings     what this process holds of streams: store, flights, streams
+store        the first level: stored parts, bounded by bytes
+entries      a stored part and its forms
+forms        which form a client gets; compresses each once
+encodings    content encodings
+flights      one running fetch per key, shared
+streams      what is known of a stream: incarnation, expiry, beginning
+rediscache   the second level, shared by gateways
+packing      entries as values of the second level
+redislink    the connection to Redis
+
+Purges:
+
+purges       the owner of every purge
+notices      tells other gateways what they must not serve
+redisnotices  carries notices between machines
+localnotices  carries notices between the workers of one machine
+cdn          tags and purges for caches in front of us
+
+Live reads:
+
+hub          asks the origin for one tail
+replays      catch-up reads for live readers who are not at the tail
+longpolls    a waiting long-poll
+ssereaders   an event stream
+sseframes    entries as the events of one reader
+deliveries   one entry for many readers
+watch        ends live readers whose token is withdrawn
+
+The origin:
+
+upstream     the client: pools, timeouts, retries
+asking       requests, answers, and how asking fails
+taking       answers taken in: a checked head, a whole body
+connections  connections to the origin
+breaker      when to leave the origin alone
+slots        whose turn it is
+
+Tokens:
+
+tokens       JWTs to principals
+jwks         the keys
+devkeys      development keys
+revoked      tokens that an operator has revoked
+
+All of it:
+
+rules        pure decisions
+config       every key
+app          one worker: wired, started, drained
+backends     files, origin, Redis, keys, CDN: opened in order
+listening    the port that clients reach
+admin        the admin port
+overview     what all workers count and know, for the console
+accesslog    log files
+metrics      counters of requests
+gauges       everything else that is measured
+exposition   metrics of several workers as one text
+limits       rates and shares of one subject
+tasks        tasks with an owner
+
+Tests are in tests/gateway/, with the parts wired together in tests/scenarios/ and attacked in
+tests/hostile/gateway/. app, backends, listening, entrance, calls, answers, passes, service,
+heads, records, gauges and overview are tested by what clients see: tests/scenarios/.
 """

@@ -8,12 +8,14 @@ planning   in the driver: where streams end, which ranges are read
 ranges     a part of a stream; how parts are cut and dealt out
 reading    on executors: the rows of a range, whatever happened to the stream meanwhile
 rows       answers to Arrow batches: what the columns mean
-streams    what a server says about its streams; http asks it
+streams    what a server says about its streams
+http       asks a server
 
 Lines of access logs, as the data source `weir_log`:
 
 logsource  what Spark calls
-logfiles   which bytes of a folder are read next; loglines reads them on executors
+logfiles   which bytes of a folder are read next
+loglines   on executors: those bytes as lines
 
 What is made of them, with built-in functions:
 
@@ -26,10 +28,13 @@ joined     traffic beside state
 
 The run:
 
-run        new lines to tables, tables to a report; statestep brings state up to date
+run        new lines to tables, tables to a report
+statestep  brings the state of streams up to date
 intake     the lines of one batch into files, each request once
 tables     a folder of tables, changed only as a whole
-session    one session for a run; progress tells its operator
-summary    tables to the numbers of the report; statesummary those about state
+session    one session for a run
+progress   what a run tells its operator
+summary    tables to the numbers of the report
+statesummary  the numbers about state
 report     numbers to one HTML page
 """

@@ -25,6 +25,9 @@ PURE: tuple[str, ...] = (
     "protocol/*.py",
     "origin/storage/format.py",
     "wire/heads.py",
+    "wire/encoding.py",
+    "gateway/entries.py",
+    "gateway/outcomes.py",
     "gateway/rules/*.py",
 )
 PURE += tuple(f"loadtest/verify/{name}.py" for name in ("messages", "timeline", "check", "verdict"))

@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("protocol", "wire", "origin", "origin.storage", "gateway.console")
+PACKAGES = (
+    *(
+        "protocol",
+        "wire",
+        "origin",
+        "origin.storage",
+        "gateway",
+        "gateway.rules",
+        "gateway.console",
+    ),
+    *("pages", "spark", "spark.report", "weir", "weir.commands", "weir.edge", "weir.client"),
+)
 LINE = re.compile(r"(\w+) {2,}\S")
 
 

@@ -8,6 +8,7 @@ heads        plain request heads, parsed fast
 requests     headers and bodies of requests that aiohttp has parsed
 limits       what a client may send, and how long it may take
 encoding     response heads as bytes
+dates        the Date line of response heads
 http         headers that every response carries; refusals
 tls          the TLS context of a server with a certificate
 handshakes   TLS handshakes count as connections and have a deadline

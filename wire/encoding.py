@@ -1,27 +1,10 @@
 """Reply heads as bytes, for answers that are written to the transport directly."""
 
-import time
-from email.utils import formatdate
 from http import HTTPStatus
 
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n" for s in HTTPStatus}
 _NO_LENGTH = frozenset({204, 304})
 LAST_CHUNK = b"0\r\n\r\n"
-
-
-class DateLine:
-    """The Date line and the empty line that ends a head, formatted once a second."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._line = b""
-
-    def __call__(self) -> bytes:
-        second = int(time.time())
-        if second != self._second:
-            self._second = second
-            self._line = f"Date: {formatdate(second, usegmt=True)}\r\n\r\n".encode()
-        return self._line
 
 
 def frame_chunk(data: bytes) -> bytes:

@@ -7,7 +7,8 @@ from aiohttp import web
 
 from protocol.names import CORS_EXPOSED_HEADERS, CORS_REQUEST_HEADERS, METHODS
 from protocol.replies import RETRY_AFTER, Headers, Reply, problem
-from wire.encoding import DateLine, encode_head, encode_lines
+from wire.dates import DateLine
+from wire.encoding import encode_head, encode_lines
 from wire.sections import HttpConfig
 
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,255}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")

