@@ -13,8 +13,7 @@ from tests.helpers.http2 import Http2
 from tests.helpers.processes import children_of, is_gone
 from tests.helpers.server import FLEET_READY, launch_fleet, serving
 from weir.cli import main
-from weir.commands.envoy import envoy_lines
-from weir.edge.envoy import EnvoyPorts
+from weir.edge.envoy import EnvoyPorts, envoy_lines
 from weir.edge.settings import EnvoySettings
 
 
