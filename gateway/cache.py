@@ -23,7 +23,7 @@ from gateway.rediscache import RedisCache
 from gateway.rules.downstream import passed_reply
 from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Expiry, Policy, Times, judge
-from gateway.rules.routes import BOOTSTRAP, is_replaced, part_target
+from gateway.rules.routes import BOOTSTRAP, is_chunk, is_replaced, part_target
 from gateway.streams import News
 from gateway.tasks import Tasks
 from gateway.upstream import Upstream
@@ -62,43 +62,43 @@ class Cache:
         self._clock = clock
         self._tasks = Tasks()
 
-    def fresh(self, stream: str, offset: str) -> Entry | None:
+    def fresh(self, stream: str, part: str) -> Entry | None:
         """What can be served at once, without asking anyone."""
-        entry = self._store.get(stream, offset)
+        entry = self._store.get(stream, part)
         return entry if entry is not None and entry.is_fresh(self._clock()) else None
 
-    async def get(self, stream: str, path: str, offset: str, asker: Asker) -> Got:
+    async def get(self, stream: str, path: str, part: str, asker: Asker) -> Got:
         """Raises UpstreamError; TooLarge for what must be streamed past the cache."""
         if asker.token is not None:
-            return Got(await self._pass(stream, path, offset, asker), leads=True)
-        if offset == BOOTSTRAP and self._streams.get(stream).large_bootstrap:
+            return Got(await self._pass(stream, path, part, asker), leads=True)
+        if part == BOOTSTRAP and self._streams.get(stream).large_bootstrap:
             raise TooLarge
-        entry = self._store.get(stream, offset)
+        entry = self._store.get(stream, part)
         now = self._clock()
         if entry is not None and entry.is_fresh(now):
             return Got(Fetched(entry, "hit", 0))
         if entry is not None and entry.is_usable_stale(now):
-            self._refresh(stream, path, offset, asker)
+            self._refresh(stream, path, part, asker)
             return Got(Fetched(entry, "stale", 0))
         if entry is not None and self.hub_vouches_for(entry):
             return Got(Fetched(entry, "hub", 0))
         started = time.monotonic()
-        answer, flight, leads = await self._fly(stream, path, offset, asker)
+        answer, flight, leads = await self._fly(stream, path, part, asker)
         waited = 0.0 if leads else time.monotonic() - started
         return Got(answer, flight.number, leads, waited)
 
-    async def _pass(self, stream: str, path: str, offset: str, asker: Asker) -> Fetched:
+    async def _pass(self, stream: str, path: str, part: str, asker: Asker) -> Fetched:
         """For one asker alone: the origin says by his token what he may have, and he only."""
-        lone = self._flights.lone((stream, offset), asker.subject)
+        lone = self._flights.lone((stream, part), asker.subject)
         return replace(await self._ask(lone, path, None, None, asker), verdict="pass")
 
     async def _fly(
-        self, stream: str, path: str, offset: str, asker: Asker
+        self, stream: str, path: str, part: str, asker: Asker
     ) -> tuple[Fetched, Flight[Fetched], bool]:
         async def fetch(flight: Flight[Fetched]) -> Fetched:
             return await self._fetch(flight, path, asker)
 
-        return await self._flights.join((stream, offset), fetch, asker.subject)
+        return await self._flights.join((stream, part), fetch, asker.subject)
 
     def hub_vouches_for(self, entry: Entry) -> bool:
         """By configuration: a tail is still the tail while a hub waits there for more."""
@@ -114,7 +114,7 @@ class Cache:
 
     def touch(self, entry: Entry) -> None:
         """It was used by someone who kept a reference."""
-        self._store.get(entry.stream, entry.offset)
+        self._store.get(entry.stream, entry.part)
 
     def recount(self, entry: Entry) -> None:
         """A form was added to it."""
@@ -125,25 +125,25 @@ class Cache:
 
     # -- asking the origin ---------------------------------------------------------------------
 
-    def _refresh(self, stream: str, path: str, offset: str, asker: Asker) -> None:
+    def _refresh(self, stream: str, path: str, part: str, asker: Asker) -> None:
         """Look for news behind an entry that is served meanwhile."""
 
         async def refresh() -> None:
             try:
-                await self._fly(stream, path, offset, asker)
+                await self._fly(stream, path, part, asker)
             except UpstreamError:
                 pass  # counted where it happened; the entry is still good
 
-        if not self._flights.is_open((stream, offset)):
-            self._tasks.start(refresh(), f"refresh {stream} {offset}")
+        if not self._flights.is_open((stream, part)):
+            self._tasks.start(refresh(), f"refresh {stream} {part}")
 
     async def _fetch(self, flight: Flight[Fetched], path: str, asker: Asker) -> Fetched:
-        stream, offset = flight.key
-        kept = believed = self._store.get(stream, offset)
+        stream, part = flight.key
+        kept = believed = self._store.get(stream, part)
         generation: str | None = None
-        if self._second is not None and kept is None and self._may_be_shared(stream, offset):
-            generation, value = await self._second.get(stream, offset)
-            kept = unpack_entry(stream, offset, value, public=is_public(self._public, stream))
+        if self._second is not None and kept is None and self._may_be_shared(stream, part):
+            generation, value = await self._second.get(stream, part)
+            kept = unpack_entry(stream, part, value, public=is_public(self._public, stream))
             believed = kept if self._believes(kept) else None
             if believed is not None and believed.is_fresh(self._clock()):
                 if not flight.detached:
@@ -159,8 +159,8 @@ class Cache:
             return Fetched(believed, "stale", answer.status, upstream_s=answer.upstream_s)
         return answer
 
-    def _may_be_shared(self, stream: str, offset: str) -> bool:
-        return offset not in (NOW, BOOTSTRAP) and not self._purges.is_distrusted(stream)
+    def _may_be_shared(self, stream: str, part: str) -> bool:
+        return part not in (NOW, BOOTSTRAP) and not self._purges.is_distrusted(stream)
 
     async def _ask(
         self,
@@ -170,12 +170,12 @@ class Cache:
         generation: str | None,
         asker: Asker,
     ) -> Fetched:
-        stream, offset = flight.key
+        stream, part = flight.key
         headers = upstream_headers({}, request_id=asker.request_id, token=asker.token)
         if kept is not None and kept.origin_etag:
             headers["if-none-match"] = kept.origin_etag
-        of_stream = not offset.startswith("/")  # and no snapshot or bootstrap
-        request = UpstreamRequest("GET", part_target(path, offset), headers, of_stream=of_stream)
+        of_stream = is_chunk(part)
+        request = UpstreamRequest("GET", part_target(path, part), headers, of_stream=of_stream)
         started = time.monotonic()
         self._streams.get(stream).touched_at = self._clock()
         try:
@@ -187,7 +187,7 @@ class Cache:
             )
         except TooLarge:
             # The next one need not find out; but a snapshot may have made it smaller meanwhile.
-            if offset == BOOTSTRAP and not flight.detached:
+            if part == BOOTSTRAP and not flight.detached:
                 self._streams.get(stream).large_bootstrap = True
             raise
         took = time.monotonic() - started
@@ -201,7 +201,7 @@ class Cache:
         if self._second is not None and isinstance(entry, Entry) and entry.immutable:
             if answer.stored and generation is not None:
                 lifetime = entry.error_until - self._clock()
-                self._second.put_soon(stream, generation, offset, pack_entry(entry), lifetime)
+                self._second.put_soon(stream, generation, part, pack_entry(entry), lifetime)
         return answer
 
     def _refuse(self, flight: Flight[Fetched], response: UpstreamResponse, took: float) -> Fetched:
@@ -214,34 +214,34 @@ class Cache:
         )
         return Fetched(reply, "miss", response.status, upstream_s=took)
 
-    def _miss(self, stream: str, offset: str, response: UpstreamResponse) -> None:
+    def _miss(self, stream: str, part: str, response: UpstreamResponse) -> None:
         """What is not there: the stream, the offset, or a part that it need not have?"""
         earliest = response.head.earliest_offset
         is_there = response.status == 410 and response.head.incarnation != ""
         if response.status == 410 and earliest:
-            self._store.drop(stream, offset)
+            self._store.drop(stream, part)
             self._purges.learn_earliest(stream, earliest)
-        elif offset.startswith("/") or is_there:  # but another than the offset's
-            self._store.drop(stream, offset)
-        elif response.status == 404 or offset in (START, NOW):
+        elif not is_chunk(part) or is_there:  # but another than the offset's
+            self._store.drop(stream, part)
+        elif response.status == 404 or part in (START, NOW):
             self._purges.learn_gone(stream)
         else:  # perhaps of the offset alone (DS 5.6): a hub finds out for itself
             self._purges.doubt(stream)
 
     def _take(self, flight: Flight[Fetched], response: UpstreamResponse, took: float) -> Fetched:
-        stream, offset = flight.key
+        stream, part = flight.key
         self._learn(flight, response.head.incarnation)
-        policy = self._judge(stream, offset, response)
+        policy = self._judge(stream, part, response)
         entry = make_entry(
             stream,
-            offset,
+            part,
             response.head,
             response.body,
             policy=policy,
             now=self._clock(),
             public=is_public(self._public, stream),
         )
-        keep = policy.store and offset != NOW and not flight.detached
+        keep = policy.store and part != NOW and not flight.detached
         stored = keep and self._store.put(entry)
         if stored and not policy.immutable:
             self._wonder(stream, entry, response.head)
@@ -286,7 +286,7 @@ class Cache:
         self._learn(flight, response.head.incarnation or kept.incarnation)
         up_to_date, closed = _merged(response.head, kept)
         kept.end_at(up_to_date=up_to_date, closed=closed)
-        kept.renew(self._judge(kept.stream, kept.offset, response, kept), self._clock())
+        kept.renew(self._judge(kept.stream, kept.part, response, kept), self._clock())
         if not flight.detached:
             self._store.put(kept)
         return Fetched(kept, "revalidated", 304, not flight.detached, took)
@@ -301,12 +301,12 @@ class Cache:
             flight.detached = news is News.CONTESTED  # else it brings the new one
 
     def _judge(
-        self, stream: str, offset: str, response: UpstreamResponse, kept: Entry | None = None
+        self, stream: str, part: str, response: UpstreamResponse, kept: Entry | None = None
     ) -> Policy:
         up_to_date, closed = response.head.up_to_date, response.head.closed
         if kept is not None:
             up_to_date, closed = kept.up_to_date, kept.closed
-        if offset == BOOTSTRAP:  # another one after the next snapshot, even of a closed stream
+        if part == BOOTSTRAP:  # another one after the next snapshot, even of a closed stream
             up_to_date, closed = True, False
         expiry = self._streams.get(stream).expiry
         return judge(
@@ -327,7 +327,7 @@ class Cache:
             self._meet_soon(value.stream)
             return False
         same = value.incarnation != "" and value.incarnation == known.incarnation
-        return same and not (known.earliest and is_replaced(value.offset, known.earliest))
+        return same and not (known.earliest and is_replaced(value.part, known.earliest))
 
 
 def _merged(head: ReplyHead, kept: Entry) -> tuple[bool, bool]:

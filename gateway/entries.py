@@ -10,6 +10,7 @@ from hashlib import blake2b
 from weakref import ReferenceType, WeakValueDictionary, ref
 
 from gateway.rules.freshness import Policy
+from gateway.rules.routes import is_chunk
 from protocol.heads import ReplyHead
 from protocol.media import media_type, text_like
 from protocol.names import DEFAULT_CONTENT_TYPE
@@ -104,7 +105,7 @@ class EventLines(Lines):
 @dataclass(slots=True)
 class Entry:
     stream: str
-    offset: str  # or another name of a part
+    part: str  # an offset, or another name (`rules.routes`)
     content_type: str
     next_offset: str
     up_to_date: bool
@@ -192,10 +193,10 @@ class Entry:
         identity = self.forms.get("")
         if identity is not None:
             return f'{identity.etag[:-1]}{suffix}"'
-        if self.offset.startswith("/") and self.incarnation and self.origin_etag:
+        if not is_chunk(self.part) and self.incarnation and self.origin_etag:
             return f'{self.origin_etag[:-1]}{suffix}"'
         digest = blake2b(self.body, digest_size=16)
-        facts = (self.incarnation, self.origin_etag, self.content_type, self.offset)
+        facts = (self.incarnation, self.origin_etag, self.content_type, self.part)
         flags = (self.next_offset, str(self.up_to_date), str(self.closed))
         digest.update("\0".join(("", *facts, *flags)).encode())
         return f'"{digest.hexdigest()}{suffix}"'
@@ -230,7 +231,7 @@ class Entry:
 
 def make_entry(
     stream: str,
-    offset: str,
+    part: str,
     head: ReplyHead,
     body: bytes,
     *,
@@ -242,7 +243,7 @@ def make_entry(
     fresh_until = now + policy.fresh_s
     return Entry(
         stream,
-        offset,
+        part,
         head.content_type or DEFAULT_CONTENT_TYPE,
         head.next_offset,
         head.up_to_date,
@@ -257,5 +258,5 @@ def make_entry(
         fresh_until + policy.stale_error_s,
         public,
         no_store="no-store" in head.cache_control,
-        snapshot_offset=head.snapshot_offset if offset.startswith("/") else "",
+        snapshot_offset=head.snapshot_offset if not is_chunk(part) else "",
     )

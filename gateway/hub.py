@@ -220,7 +220,7 @@ class Hub:
         tail = self._tail
         self._do(tail.took(entry, self._origin.streams.get(tail.stream).earliest))
         tail.window.recount(entry)  # with the event that was made of it
-        is_idle = entry.next_offset == entry.offset or entry.is_empty
+        is_idle = entry.next_offset == entry.part or entry.is_empty
         return IDLE_ANSWER_SECS if is_idle and len(tail.readers) else 0.0
 
     def _take_nothing(self, response: UpstreamResponse) -> float:

@@ -100,7 +100,7 @@ class Records:
 
     def of_form(self, entry: Entry, form: Form) -> bytes:
         """What all lines about one form have in common."""
-        return cut_line(self._hit(entry.stream, entry.offset, form, "", "", "")).what
+        return cut_line(self._hit(entry.stream, entry.part, form, "", "", "")).what
 
     def _hit(
         self, stream: str, offset: str, form: Form, subject: str, client: str, user_agent: str

@@ -80,9 +80,9 @@ class RedisCache:
         replies = await self.link.call(("GETRANGE", key, 0, _GENERATION_BYTES))
         return None if replies is None else await self._settle_generation(key, replies[0])
 
-    async def get(self, stream: str, offset: str) -> tuple[str | None, bytes | None]:
-        """The stream's generation and the chunk at the offset; None for what cannot be had."""
-        generation_at, chunk_at = generation_key(stream), chunk_key(stream, offset)
+    async def get(self, stream: str, part: str) -> tuple[str | None, bytes | None]:
+        """The stream's generation and the chunk of that name; None for what cannot be had."""
+        generation_at, chunk_at = generation_key(stream), chunk_key(stream, part)
         last = _SEAL_BYTES + self._max_value_bytes - 1
         # Ranges, because a poisoned value could be of any size.
         replies = await self.link.call(
@@ -97,13 +97,13 @@ class RedisCache:
         return generation, self._open(stream, chunk_at, generation.encode(), replies[1])
 
     async def put(
-        self, stream: str, generation: str | None, offset: str, value: bytes, ttl_s: float
+        self, stream: str, generation: str | None, part: str, value: bytes, ttl_s: float
     ) -> bool:
         """Store a chunk that was asked for under this generation."""
         if not self._may_put(generation, value, ttl_s):
             return False
         token = (generation or "").encode()
-        key = chunk_key(stream, offset)
+        key = chunk_key(stream, part)
         sealed = seal(self._secret, stream, key, token, value)
         replies = await self.link.call(
             ("SET", key, sealed, "PX", max(1, int(ttl_s * 1000))),
@@ -114,7 +114,7 @@ class RedisCache:
         return done
 
     def put_soon(
-        self, stream: str, generation: str | None, offset: str, value: bytes, ttl_s: float
+        self, stream: str, generation: str | None, part: str, value: bytes, ttl_s: float
     ) -> bool:
         """Store it in the background; False when it is not worth it or too much is on its way."""
         if not self._may_put(generation, value, ttl_s):
@@ -122,7 +122,7 @@ class RedisCache:
         if self._put_bytes + len(value) > MAX_PUT_BYTES:
             self.puts_dropped += 1
             return False
-        work = self.put(stream, generation, offset, value, ttl_s)
+        work = self.put(stream, generation, part, value, ttl_s)
         task = asyncio.create_task(work, name="redis put")
         self._puts.add(task)
         self._put_bytes += len(value)
@@ -222,12 +222,12 @@ def generation_key(stream: str) -> str:
     return f"{GENERATION_KEYS}{{{_digest(stream)}}}"
 
 
-def chunk_key(stream: str, offset: str) -> str:
-    """The digest is of fixed length and the offset is all that follows: no two keys are equal.
+def chunk_key(stream: str, part: str) -> str:
+    """The digest is of fixed length and the part is all that follows: no two keys are equal.
 
     The braces let a Redis cluster keep a stream's keys together.
     """
-    return f"{CHUNK_KEYS}{{{_digest(stream)}}}:{offset}"
+    return f"{CHUNK_KEYS}{{{_digest(stream)}}}:{part}"
 
 
 def _digest(stream: str) -> str:

@@ -110,7 +110,7 @@ class Replays:
         """Whether there was anything to show; the first event tells at least the offset."""
         call, is_first = reader.call, not reader.has_begun
         if is_first:
-            cursor = self._cursors.next(call, entry.incarnation, entry.offset)
+            cursor = self._cursors.next(call, entry.incarnation, entry.part)
             reader.begin(entry.content_type, cursor)
         is_news = is_first or not entry.is_empty or entry.closed or not entry.up_to_date
         if is_news:

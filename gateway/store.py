@@ -6,7 +6,7 @@ from cachetools import LRUCache
 
 from gateway.entries import Entry, Kept
 
-Key = tuple[str, str]  # stream, offset or other name of a part
+Key = tuple[str, str]  # stream, part (`rules.routes` names them)
 
 
 class _Sized(LRUCache[Key, Entry]):
@@ -27,7 +27,7 @@ class Store:
     def __init__(self, max_bytes: int, max_object_bytes: int) -> None:
         self._entries = _Sized(max_bytes, self._forget)
         self._max_object_bytes = min(max_object_bytes, max_bytes)
-        self._offsets: dict[str, set[str]] = {}
+        self._parts: dict[str, set[str]] = {}
         self._tails: dict[str, set[str]] = {}  # those of them that a write makes obsolete
         self.evicted = 0
 
@@ -38,15 +38,15 @@ class Store:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, stream: str, offset: str) -> Entry | None:
-        return self._entries.get((stream, offset))
+    def get(self, stream: str, part: str) -> Entry | None:
+        return self._entries.get((stream, part))
 
     def holds(self, stream: str) -> bool:
-        return stream in self._offsets
+        return stream in self._parts
 
     def put(self, entry: Entry) -> bool:
         """Also after an entry has grown by a form: its size is counted anew."""
-        key = (entry.stream, entry.offset)
+        key = (entry.stream, entry.part)
         if entry.size > self._max_object_bytes:
             self.drop(*key)
             return False
@@ -55,52 +55,52 @@ class Store:
             _release(before)
         self._entries[key] = entry
         entry.kept = Kept(entry)
-        self._offsets.setdefault(entry.stream, set()).add(entry.offset)
+        self._parts.setdefault(entry.stream, set()).add(entry.part)
         if entry.immutable:
             _discard(self._tails, key)
         else:
-            self._tails.setdefault(entry.stream, set()).add(entry.offset)
+            self._tails.setdefault(entry.stream, set()).add(entry.part)
         return True
 
     def recount(self, entry: Entry) -> None:
         """The entry has grown; if it was dropped meanwhile, it stays dropped."""
-        if self._entries.get((entry.stream, entry.offset)) is entry:
+        if self._entries.get((entry.stream, entry.part)) is entry:
             self.put(entry)
 
-    def drop(self, stream: str, offset: str) -> None:
-        entry = self._entries.pop((stream, offset), None)
+    def drop(self, stream: str, part: str) -> None:
+        entry = self._entries.pop((stream, part), None)
         if entry is not None:
             _release(entry)
-            self._unlist((stream, offset))
+            self._unlist((stream, part))
 
     def drop_tails(self, stream: str) -> None:
         """Everything that a write makes obsolete."""
-        for offset in list(self._tails.get(stream, ())):
-            self.drop(stream, offset)
+        for part in list(self._tails.get(stream, ())):
+            self.drop(stream, part)
 
     def drop_some(self, stream: str, leaves: Callable[[str], bool]) -> None:
         """Those of its parts for which `leaves` holds."""
-        for offset in [offset for offset in self._offsets.get(stream, ()) if leaves(offset)]:
-            self.drop(stream, offset)
+        for part in [part for part in self._parts.get(stream, ()) if leaves(part)]:
+            self.drop(stream, part)
 
     def drop_others(self, stream: str, incarnation: str) -> None:
         """What is of another incarnation, or of one that its origin did not name."""
-        for offset in list(self._offsets.get(stream, ())):
-            if self._entries[stream, offset].incarnation != incarnation:
-                self.drop(stream, offset)
+        for part in list(self._parts.get(stream, ())):
+            if self._entries[stream, part].incarnation != incarnation:
+                self.drop(stream, part)
 
     def purge(self, stream: str) -> int:
         """Everything of one stream; how many entries that were."""
-        offsets = self._offsets.pop(stream, set())
+        parts = self._parts.pop(stream, set())
         self._tails.pop(stream, None)
-        for offset in offsets:
-            entry = self._entries.pop((stream, offset), None)
+        for part in parts:
+            entry = self._entries.pop((stream, part), None)
             if entry is not None:
                 _release(entry)
-        return len(offsets)
+        return len(parts)
 
     def clear(self) -> None:
-        for stream in list(self._offsets):
+        for stream in list(self._parts):
             self.purge(stream)
 
     def _forget(self, key: Key) -> None:
@@ -108,16 +108,16 @@ class Store:
         self._unlist(key)
 
     def _unlist(self, key: Key) -> None:
-        _discard(self._offsets, key)
+        _discard(self._parts, key)
         _discard(self._tails, key)
 
 
 def _discard(lists: dict[str, set[str]], key: Key) -> None:
-    stream, offset = key
-    offsets = lists.get(stream)
-    if offsets is not None:
-        offsets.discard(offset)
-        if not offsets:
+    stream, part = key
+    parts = lists.get(stream)
+    if parts is not None:
+        parts.discard(part)
+        if not parts:
             del lists[stream]
 
 

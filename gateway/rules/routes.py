@@ -93,6 +93,11 @@ class Route:
         return f"{target}?{self.query}" if self.query else target
 
 
+def is_chunk(part: str) -> bool:
+    """Whether a part's name is an offset, and not that of a snapshot or bootstrap."""
+    return not part.startswith("/")
+
+
 def is_open(method: str, path: str) -> bool:
     """What the origin guards by itself, or shows to everybody."""
     if method == "POST":
@@ -250,7 +255,7 @@ def _mode_of(read: Read) -> str:
 
 def part_target(path: str, part: str, max_bytes: int | None = None) -> str:
     """The URL of a part of a stream."""
-    if part.startswith("/"):
+    if not is_chunk(part):
         return path + part
     return f"{path}?offset={quote(part, safe='-_')}{_limit(max_bytes)}"
 
@@ -268,7 +273,7 @@ def is_replaced(part: str, earliest: str) -> bool:
     """Whether a snapshot at `earliest` leaves nothing of this part: chunks that begin before it,
     other snapshots, what was made of them. Offsets are ordered as strings (DS 8); of one that does
     not name the stream we cannot tell."""
-    if part.startswith("/") or part == START:
+    if not is_chunk(part) or part == START:
         return True
     return part < earliest or not are_ordered(part, earliest)
 

@@ -244,7 +244,7 @@ class Tail(Generic[P, R]):
         deliver = Deliver(entry, polls, self.readers.move(before, entry.next_offset))
         if entry.closed:
             return [deliver, *self._finish()]
-        if not entry.is_empty and not (earliest and is_replaced(entry.offset, earliest)):
+        if not entry.is_empty and not (earliest and is_replaced(entry.part, earliest)):
             self.window.add(entry)
         return [
             deliver,

@@ -53,12 +53,12 @@ class Window:
         return None if kept is None else kept[0]
 
     def add(self, entry: Entry) -> None:
-        self._remove(entry.offset)
+        self._remove(entry.part)
         self._keep(entry)
 
     def recount(self, entry: Entry) -> None:
         """A form was added to it; if it was dropped meanwhile, it stays dropped."""
-        kept = self._entries.get(entry.offset)
+        kept = self._entries.get(entry.part)
         if kept is not None and kept[0] is entry and kept[1] != entry.size:
             self._count(-kept[1])
             self._keep(entry)
@@ -78,7 +78,7 @@ class Window:
 
     def _keep(self, entry: Entry) -> None:
         size = entry.size
-        self._entries[entry.offset] = (entry, size)
+        self._entries[entry.part] = (entry, size)
         self._count(size)
         while self.bytes > self._most:  # a large one does not stay, either
             self.drop_oldest()

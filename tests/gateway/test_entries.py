@@ -36,7 +36,7 @@ def test_equal_entries_have_equal_tags() -> None:
         {"content_type": "text/html"},
         {"incarnation": INCARNATION},
         {"origin_etag": '"other"'},
-        {"offset": "0"},
+        {"part": "0"},
     ],
     ids=str,
 )
@@ -56,15 +56,15 @@ def test_each_encoding_has_a_tag_of_its_own() -> None:
 @pytest.mark.parametrize(("part", "tag"), [("/bootstrap", 'W/"x:1"'), ("/snapshot/5", '"x:1"')])
 def test_snapshots_and_bootstraps_of_our_origin_keep_its_tags(part: str, tag: str) -> None:
     """Not those of origins that name no incarnations, and those of chunks never."""
-    ours = replace(CHUNK, forms={}, offset=part, origin_etag=tag, incarnation=INCARNATION)
+    ours = replace(CHUNK, forms={}, part=part, origin_etag=tag, incarnation=INCARNATION)
     assert ours.etag_of("") == tag and ours.etag_of("gzip") == f'{tag[:-1]}-gzip"'
-    assert etag(offset=part, origin_etag=tag) != tag
+    assert etag(part=part, origin_etag=tag) != tag
     assert etag(origin_etag=tag, incarnation=INCARNATION) != tag
 
 
 @given(st.binary(max_size=20), st.text(max_size=5), st.sampled_from(["", "gzip"]))
 def test_tags_are_tags(body: bytes, offset: str, encoding: str) -> None:
-    tag = replace(CHUNK, body=body, offset=offset, forms={}).etag_of(encoding)
+    tag = replace(CHUNK, body=body, part=offset, forms={}).etag_of(encoding)
     assert matches(f'"x", W/{tag}', tag) and not matches('"x"', tag)
 
 

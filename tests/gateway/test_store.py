@@ -193,8 +193,8 @@ class StoreModel(RuleBasedStateMachine):
         assert len(present) == len(self.store)
         assert sum(one.size for one in present) == self.store.bytes <= MAX_BYTES
         assert all((one.kept is not None) == (one in present) for one in self.model.values())
-        listed = {(s, o) for s, offsets in self.store._offsets.items() for o in offsets}
-        assert listed == {(one.stream, one.offset) for one in present}
+        listed = {(s, o) for s, offsets in self.store._parts.items() for o in offsets}
+        assert listed == {(one.stream, one.part) for one in present}
 
 
 TestStoreModel = StoreModel.TestCase

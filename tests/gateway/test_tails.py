@@ -369,7 +369,7 @@ class Histories(RuleBasedStateMachine):
             match action:
                 case Deliver(given, polls, readers):
                     for reader in [*polls, *readers]:
-                        reader.see(given.offset, given.next_offset)
+                        reader.see(given.part, given.next_offset)
                     shown.update(readers)
                 case CatchUp() | BeginAnew():
                     for reader in concerned:

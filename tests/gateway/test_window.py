@@ -40,7 +40,7 @@ def test_an_entry_is_found_without_a_search(position: int) -> None:
         window.add(entry(start))
     wanted = Compared(nameless(position))
     found = window.at(wanted)
-    assert found is not None and found.offset == nameless(position)
+    assert found is not None and found.part == nameless(position)
     assert wanted.times <= 3
 
 
