@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from gateway.outcomes import UNDECIDED, Outcome, read_outcome
 from gateway.reads import Asker, Got
 from gateway.rules.access import ANYONE, Principal
-from gateway.rules.routes import Read, Route
+from gateway.rules.routes import ReadQuery, Route
 from wire.exchange import Exchange
 from wire.heads import Head
 
@@ -40,7 +40,7 @@ class Call:
     on_revoked: Callable[[], None] | None = None  # its token, while it is being answered
 
     @property
-    def read(self) -> Read:
+    def read(self) -> ReadQuery:
         assert self.route.read is not None
         return self.route.read
 

@@ -22,10 +22,10 @@ from protocol.replies import Headers
 MAX_TAG_BYTES = 512  # CDNs take up to 1024
 MAX_PENDING = 10_000
 CALLS = 4  # at the same time
-CALL_TIMEOUT_S = 5.0
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
-FLUSH_S = 3.0
+CALL_TIMEOUT_SECS = 5.0
+FIRST_PAUSE_SECS = 0.5
+LONGEST_PAUSE_SECS = 30.0
+FLUSH_SECS = 3.0
 
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._-]")  # and the tilde: nothing that a URL would encode
 _TRY_AGAIN = frozenset({408, 425, 429})
@@ -86,7 +86,7 @@ def fill_text(template: str, stream: str) -> str:
 
 
 class PurgeHook:
-    def __init__(self, config: CdnConfig, *, first_pause_s: float = FIRST_PAUSE_S) -> None:
+    def __init__(self, config: CdnConfig, *, first_pause_s: float = FIRST_PAUSE_SECS) -> None:
         self._config = config
         self._first_pause_s = first_pause_s
         self._queue: asyncio.Queue[str] = asyncio.Queue(MAX_PENDING)
@@ -107,7 +107,7 @@ class PurgeHook:
         if not self._config.purge_url:
             return
         self._session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S),
+            timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_SECS),
             cookie_jar=aiohttp.DummyCookieJar(),
             connector=aiohttp.TCPConnector(limit=CALLS),
         )
@@ -133,7 +133,7 @@ class PurgeHook:
     async def stop(self) -> None:
         """Give what is waiting a few seconds."""
         try:
-            async with asyncio.timeout(FLUSH_S):
+            async with asyncio.timeout(FLUSH_SECS):
                 await self._queue.join()
         except TimeoutError:
             _log.warning("stopped before the CDN was purged of everything")
@@ -167,7 +167,7 @@ class PurgeHook:
                 break
             self.retried += 1
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_SECS)
         _log.warning("the CDN was not purged of %s", stream_tag(stream))
         return False
 

@@ -21,8 +21,8 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-REST_S = 4.0  # below the shortest idle time in use, which is Node's 5 s
-KNOWN_S = 10.0  # how long an address is good
+REST_SECS = 4.0  # below the shortest idle time in use, which is Node's 5 s
+KNOWN_SECS = 10.0  # how long an address is good
 MAX_LINE_BYTES = 8 * 1024
 MAX_FIELD_BYTES = 8 * 1024
 MAX_FIELDS = 100
@@ -185,7 +185,7 @@ class _Addresses:
     async def _look_up(self) -> list[AddressInfo]:
         loop, place = asyncio.get_running_loop(), self._place
         self._found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        self._good_until = loop.time() + KNOWN_S
+        self._good_until = loop.time() + KNOWN_SECS
         return self._found
 
     def forget(self) -> None:
@@ -198,7 +198,7 @@ class _Addresses:
 
 
 class Connections:
-    """Those at rest are closed after REST_S, the last used are used first."""
+    """Those at rest are closed after REST_SECS, the last used are used first."""
 
     def __init__(self, place: Address, connect_timeout_s: float) -> None:
         self._place = place
@@ -235,15 +235,15 @@ class Connections:
         connection.rest(self._loop.time())
         self._resting.append(connection)
         if self._sweeper is None:
-            self._sweeper = self._loop.call_later(REST_S, self._sweep)
+            self._sweeper = self._loop.call_later(REST_SECS, self._sweep)
 
     def _sweep(self) -> None:
         now = self._loop.time()
-        while self._resting and now - self._resting[0].rested_at >= REST_S:
+        while self._resting and now - self._resting[0].rested_at >= REST_SECS:
             self._resting.popleft().close()
         self._sweeper = None
         if self._resting:
-            rest = self._resting[0].rested_at + REST_S
+            rest = self._resting[0].rested_at + REST_SECS
             self._sweeper = self._loop.call_at(rest, self._sweep)
 
     async def _connect(self) -> Connection:

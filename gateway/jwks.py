@@ -35,10 +35,10 @@ PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
 MAX_BYTES = 256 * 1024
 MAX_KEYS = 100
 RSA_BITS = range(2048, 8193)
-FETCH_TIMEOUT_S = 5.0
-FILE_CHECK_S = 5.0
-FILE_COOLDOWN_S = 1.0
-RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)  # after failures in a row
+FETCH_TIMEOUT_SECS = 5.0
+FILE_CHECK_SECS = 5.0
+FILE_COOLDOWN_SECS = 1.0
+RETRY_SECS = (1.0, 2.0, 5.0, 10.0, 30.0)  # after failures in a row
 
 _PRIVATE_MEMBERS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
 _KINDS: Mapping[tuple[str, str | None], tuple[str, Algorithm]] = {
@@ -180,8 +180,8 @@ class FileSource:
 
     def __init__(self, path: str, refresh_s: float, cooldown_s: float) -> None:
         self.name = path
-        self.refresh_s = min(refresh_s, FILE_CHECK_S)
-        self.cooldown_s = min(cooldown_s, FILE_COOLDOWN_S)
+        self.refresh_s = min(refresh_s, FILE_CHECK_SECS)
+        self.cooldown_s = min(cooldown_s, FILE_COOLDOWN_SECS)
 
     async def read(self) -> bytes:
         return await asyncio.to_thread(self._read)
@@ -205,10 +205,10 @@ class UrlSource:
 
     async def read(self) -> bytes:
         try:
-            async with asyncio.timeout(FETCH_TIMEOUT_S):
+            async with asyncio.timeout(FETCH_TIMEOUT_SECS):
                 return await self._fetch()
         except TimeoutError:
-            raise KeysError(f"did not answer within {FETCH_TIMEOUT_S:.0f} s") from None
+            raise KeysError(f"did not answer within {FETCH_TIMEOUT_SECS:.0f} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise KeysError(f"cannot be fetched ({type(error).__name__})") from None
 
@@ -340,5 +340,5 @@ class Keys:
     def _pause_s(self) -> float:
         if not self.failed_in_a_row:
             return self._source.refresh_s
-        step = min(self.failed_in_a_row, len(RETRY_S)) - 1
-        return min(RETRY_S[step], self._source.refresh_s)
+        step = min(self.failed_in_a_row, len(RETRY_SECS)) - 1
+        return min(RETRY_SECS[step], self._source.refresh_s)

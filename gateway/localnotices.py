@@ -10,12 +10,12 @@ from contextlib import suppress
 from itertools import accumulate, islice, takewhile
 from pathlib import Path
 
-from gateway.notices import ACK_TIMEOUT_S, MAX_OWED, Mailbox, Notice, OnGap, OnNotice
+from gateway.notices import ACK_TIMEOUT_SECS, MAX_OWED, Mailbox, Notice, OnGap, OnNotice
 
 SOCKET_NAME = re.compile(r"worker-([0-9]{1,6})\.sock")
 DATAGRAM_BYTES = 32 * 1024
-RESEND_S = 0.001  # to a worker whose queue is full
-SLOW_RESEND_S = 0.05
+RESEND_SECS = 0.001  # to a worker whose queue is full
+SLOW_RESEND_SECS = 0.05
 RECEIVE_BATCH = 64
 
 _log = logging.getLogger("weir.gateway")
@@ -28,7 +28,7 @@ class LocalNotices:
     queue is full gets its messages as soon as there is room.
     """
 
-    def __init__(self, run_dir: Path, worker: int, *, timeout_s: float = ACK_TIMEOUT_S) -> None:
+    def __init__(self, run_dir: Path, worker: int, *, timeout_s: float = ACK_TIMEOUT_SECS) -> None:
         self._run_dir = run_dir
         self._path = run_dir / f"worker-{worker}.sock"
         self._timeout_s = timeout_s
@@ -119,11 +119,11 @@ class LocalNotices:
         return True
 
     async def _resend(self) -> None:
-        pause_s = RESEND_S
+        pause_s = RESEND_SECS
         while self._unsent:
             await asyncio.sleep(pause_s)
             progress = [self._resend_to(peer) for peer in list(self._unsent)]
-            pause_s = RESEND_S if any(progress) else min(2 * pause_s, SLOW_RESEND_S)
+            pause_s = RESEND_SECS if any(progress) else min(2 * pause_s, SLOW_RESEND_SECS)
 
     def _resend_to(self, peer: str) -> bool:
         """Send what waits, many messages in one datagram: queues hold few. False if still full."""

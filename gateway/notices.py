@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-ACK_TIMEOUT_S = 0.25
+ACK_TIMEOUT_SECS = 0.25
 MAX_OWED = 1000  # undelivered notices; beyond that, everybody is told of a gap
 MAX_MESSAGE_BYTES = 16 * 1024
 

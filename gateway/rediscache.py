@@ -17,7 +17,7 @@ from typing import TypeGuard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from gateway.redislink import FIRST_PAUSE_S, Command, Link, Reply
+from gateway.redislink import FIRST_PAUSE_SECS, Command, Link, Reply
 
 MIB = 1024 * 1024
 MAX_VALUE_BYTES = 4 * MIB
@@ -25,7 +25,7 @@ MAX_PUT_BYTES = 32 * MIB  # of all values on their way to Redis
 MAX_OWED = 100_000
 REPAY_BATCH = 500
 # Also the longest that a chunk is of use. Refreshed by every chunk that is stored.
-GENERATION_TTL_S = 7 * 86_400
+GENERATION_TTL_SECS = 7 * 86_400
 
 GENERATION_KEYS = "weir:gen:"
 CHUNK_KEYS = "weir:chunk:"
@@ -50,7 +50,7 @@ class RedisCache:
         key: str = "",
         *,
         max_value_bytes: int = MAX_VALUE_BYTES,
-        first_pause_s: float = FIRST_PAUSE_S,
+        first_pause_s: float = FIRST_PAUSE_SECS,
     ) -> None:
         self.link = Link(url, timeout_s, repair=self._repay, first_pause_s=first_pause_s)
         self._secret = derive_key(key)
@@ -107,7 +107,7 @@ class RedisCache:
         sealed = seal(self._secret, stream, key, token, value)
         replies = await self.link.call(
             ("SET", key, sealed, "PX", max(1, int(ttl_s * 1000))),
-            ("EXPIRE", generation_key(stream), GENERATION_TTL_S),
+            ("EXPIRE", generation_key(stream), GENERATION_TTL_SECS),
         )
         done = replies is not None and replies[0] == b"OK"
         self.stored += done
@@ -161,7 +161,7 @@ class RedisCache:
         """The generation that was found, or a new one: the first, if two gateways make one."""
         if is_generation(found):
             return found.decode()
-        create: Command = ("SET", key, new_generation(), "EX", GENERATION_TTL_S)
+        create: Command = ("SET", key, new_generation(), "EX", GENERATION_TTL_SECS)
         if found == b"":
             create += ("NX",)
         else:  # a value of another form or type: not ours

@@ -17,8 +17,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import ResponseError
 
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 5.0
+FIRST_PAUSE_SECS = 0.5
+LONGEST_PAUSE_SECS = 5.0
 MAX_CONNECTIONS = 16
 MAX_WAITING = 10_000  # calls for a place in a batch
 BATCH_CALLS = 100  # in one round trip: few enough for its time limit on a busy machine
@@ -39,7 +39,7 @@ class Link:
         timeout_s: float,
         *,
         repair: Repair | None = None,
-        first_pause_s: float = FIRST_PAUSE_S,
+        first_pause_s: float = FIRST_PAUSE_SECS,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._timeout_s = timeout_s
@@ -152,7 +152,7 @@ class Link:
         pause_s = self._first_pause_s
         await asyncio.sleep(pause_s)
         while not await self._is_well():
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_SECS)
             await asyncio.sleep(pause_s)
         self.available = True
         _log.info("Redis is back")

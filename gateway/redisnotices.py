@@ -7,12 +7,12 @@ from contextlib import suppress
 
 from redis.asyncio.connection import AbstractConnection
 
-from gateway.notices import ACK_TIMEOUT_S, MAX_OWED, Mailbox, Notice, OnGap, OnNotice
-from gateway.redislink import FIRST_PAUSE_S, Batch, Command, Link
+from gateway.notices import ACK_TIMEOUT_SECS, MAX_OWED, Mailbox, Notice, OnGap, OnNotice
+from gateway.redislink import FIRST_PAUSE_SECS, Batch, Command, Link
 
-START_TIMEOUT_S = 1.0
-BEAT_S = 1.0  # how long a subscription may be silent before it is asked for a sign of life
-LONGEST_PAUSE_S = 2.0
+START_TIMEOUT_SECS = 1.0
+BEAT_SECS = 1.0  # how long a subscription may be silent before it is asked for a sign of life
+LONGEST_PAUSE_SECS = 2.0
 MAX_ACKS = 10_000  # acknowledgements that wait to be sent
 ACKS_EACH = 500  # in one message
 
@@ -34,9 +34,9 @@ class RedisNotices:
         self,
         url: str,
         *,
-        timeout_s: float = ACK_TIMEOUT_S,
-        beat_s: float = BEAT_S,
-        first_pause_s: float = FIRST_PAUSE_S,
+        timeout_s: float = ACK_TIMEOUT_SECS,
+        beat_s: float = BEAT_SECS,
+        first_pause_s: float = FIRST_PAUSE_SECS,
     ) -> None:
         self._timeout_s = timeout_s
         self._beat_s = beat_s
@@ -64,7 +64,7 @@ class RedisNotices:
             asyncio.create_task(self._send_acks(), name="notices acks"),
         ]
         with suppress(TimeoutError):
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with asyncio.timeout(START_TIMEOUT_SECS):
                 await self._subscribed.wait()
         self._started = True
 
@@ -135,7 +135,7 @@ class RedisNotices:
                 await self._listen()
             except Exception as error:  # whatever a dying or foreign server makes the client raise
                 _log.debug("subscription lost: %s", type(error).__name__)
-            pause_s = first_pause_s if self.connected else min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s = first_pause_s if self.connected else min(2 * pause_s, LONGEST_PAUSE_SECS)
             self._subscribed.clear()
             await asyncio.sleep(pause_s)
 

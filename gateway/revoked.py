@@ -5,7 +5,7 @@ from itertools import islice
 
 from cachetools import LRUCache
 
-from gateway.redislink import FIRST_PAUSE_S, Batch, Command, Link, Reply
+from gateway.redislink import FIRST_PAUSE_SECS, Batch, Command, Link, Reply
 
 REVOKED_ID_KEYS = "weir:revoked:jti:"
 REVOKED_SUBJECT_KEYS = "weir:revoked:sub:"
@@ -24,7 +24,9 @@ class Revoked:
     When Redis cannot say, what it said last holds, else REVOKED_WHEN_UNKNOWN.
     """
 
-    def __init__(self, url: str, timeout_s: float, *, first_pause_s: float = FIRST_PAUSE_S) -> None:
+    def __init__(
+        self, url: str, timeout_s: float, *, first_pause_s: float = FIRST_PAUSE_SECS
+    ) -> None:
         # A link of its own: the store may distrust a Redis that can still tell what is revoked.
         self._link = Link(url, timeout_s, first_pause_s=first_pause_s, max_connections=2)
         self._batch = Batch(self._link)

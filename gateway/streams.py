@@ -27,7 +27,7 @@ class News(Enum):
 
 
 @dataclass(slots=True)
-class Known:
+class StreamFacts:
     incarnation: str = ""
     told_at: int = 0  # a stamp of when we heard of the incarnation
     expiry: Expiry = Expiry.UNKNOWN
@@ -41,16 +41,16 @@ class Known:
 class Streams:
     def __init__(self) -> None:
         self.stamps = count(1)  # one order for all that leaves and comes
-        self._known: LRUCache[str, Known] = LRUCache(MAX_STREAMS)
+        self._known: LRUCache[str, StreamFacts] = LRUCache(MAX_STREAMS)
         self._era = 1  # between two moments when notices may have been missed
 
-    def get(self, stream: str) -> Known:
+    def get(self, stream: str) -> StreamFacts:
         known = self._known.get(stream)
         if known is None:
-            known = self._known[stream] = Known()
+            known = self._known[stream] = StreamFacts()
         return known
 
-    def peek(self, stream: str) -> Known | None:
+    def peek(self, stream: str) -> StreamFacts | None:
         return self._known.get(stream)
 
     def forget(self, stream: str) -> None:
@@ -70,7 +70,7 @@ class Streams:
         """The origin has said what the stream is now and where it begins."""
         self.get(stream).introduced = self._era
 
-    def is_introduced(self, known: Known) -> bool:
+    def is_introduced(self, known: StreamFacts) -> bool:
         return known.introduced == self._era
 
     def doubt_all(self) -> None:

@@ -36,7 +36,7 @@ class Revoked(Protocol):
     async def many(self, named: Sequence[tuple[str, str]]) -> list[bool]: ...
 
 
-RECHECK_S = 5.0
+RECHECK_SECS = 5.0
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class Tokens:
 
     async def _look_up(self, entry: Remembered, revoked: Revoked, now: float) -> None:
         """Ask for a revocation when the last answer is old."""
-        if now < entry.asked_at + RECHECK_S:
+        if now < entry.asked_at + RECHECK_SECS:
             return
         principal = entry.principal
         try:
@@ -161,5 +161,5 @@ class Tokens:
         except Exception:
             self.unknown_revocations += 1
         entry.asked_at = now
-        due_at = min(now + RECHECK_S, principal.expires_at)
+        due_at = min(now + RECHECK_SECS, principal.expires_at)
         entry.good_until = -math.inf if entry.revoked else due_at

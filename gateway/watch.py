@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from gateway.calls import Call
 from gateway.rules.access import Identity
-from gateway.tokens import RECHECK_S
+from gateway.tokens import RECHECK_SECS
 
 log = logging.getLogger("weir.gateway")
 
-PERIOD_S = RECHECK_S - 1.0  # and so a withdrawal takes no longer than with other reads
+PERIOD_SECS = RECHECK_SECS - 1.0  # and so a withdrawal takes no longer than with other reads
 ASKED_AT_ONCE = 250
 
 Withdrawn = Callable[[Sequence[Identity]], Awaitable[list[bool]]]
@@ -26,7 +26,7 @@ class Watch:
 
     def __init__(self, withdrawn: Withdrawn | None, period_s: float | None = None) -> None:
         self._withdrawn = withdrawn
-        self._period_s = PERIOD_S if period_s is None else period_s
+        self._period_s = PERIOD_SECS if period_s is None else period_s
         self._calls: dict[Identity, dict[int, Call]] = {}
         self._asked: set[Identity] = set()  # since the last round
         self._new: set[Identity] = set()

@@ -60,7 +60,7 @@ _MODES: dict[Kind, dict[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadQuery:
     """A GET of a stream. `offset` is `-1` for the beginning and `now` for the tail."""
 
     offset: str
@@ -78,7 +78,7 @@ class Route:
     action: str
     stream: str
     path: str  # of the stream or bucket, canonical and encoded, as it goes upstream
-    read: Read | None = None
+    read: ReadQuery | None = None
     part: str = ""  # see the top
     offset: str = ""  # that was asked for
     cacheable: bool = False
@@ -220,7 +220,7 @@ def resume(route: Route, last_event_id: str) -> Route:
     return replace(route, read=read, part=last_event_id, offset=last_event_id)
 
 
-def parse_read(query: str) -> Read:
+def parse_read(query: str) -> ReadQuery:
     values = known_values(query, _KNOWN)
     offset, live = values.get("offset"), values.get("live")
     if live is not None and live not in (LONG_POLL, SSE):
@@ -230,7 +230,7 @@ def parse_read(query: str) -> Read:
     if offset is None or (offset == ZERO and live is None):
         offset = START
     cursor = None if live is None else checked_cursor(values.get("cursor"))
-    return Read(_checked_offset(offset), live, cursor, _max_bytes(values.get("max_bytes")))
+    return ReadQuery(_checked_offset(offset), live, cursor, _max_bytes(values.get("max_bytes")))
 
 
 def _checked_offset(offset: str) -> str:
@@ -247,7 +247,7 @@ def _max_bytes(text: str | None) -> int | None:
     return int(text)
 
 
-def _mode_of(read: Read) -> str:
+def _mode_of(read: ReadQuery) -> str:
     if read.live is not None:
         return read.live
     return "now" if read.offset == NOW else "catch-up"

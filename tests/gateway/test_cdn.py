@@ -226,7 +226,7 @@ async def test_purges_of_one_stream_that_wait_are_one(edge: Cdn) -> None:
 
 
 async def test_a_stop_does_not_wait_for_ever(edge: Cdn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cdn, "FLUSH_S", 0.05)
+    monkeypatch.setattr(cdn, "FLUSH_SECS", 0.05)
     edge.open.clear()
     hook = edge.hook()
     await hook.start()

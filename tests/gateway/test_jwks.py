@@ -391,7 +391,7 @@ async def test_nothing_is_decompressed(issuer: Issuer) -> None:
 async def test_a_slow_answer_is_given_up(
     issuer: Issuer, answer: Handler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.jwks.FETCH_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("gateway.jwks.FETCH_TIMEOUT_SECS", 0.1)
     issuer.answer = answer
     with pytest.raises(KeysError, match="did not answer"):
         await UrlSource(issuer.url, 300, 30).read()

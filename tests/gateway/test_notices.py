@@ -22,7 +22,7 @@ from tests.helpers.scripted_origin import until
 
 PURGE = Notice("purge", "a/ß", "deleted")
 # Where a limit is to be met it is short; elsewhere a busy machine must not meet it.
-TIMEOUT_S, BEAT_S = 0.25, 0.1
+TIMEOUT_S, BEAT_SECS = 0.25, 0.1
 PATIENT_S = 20.0
 
 
@@ -223,7 +223,7 @@ async def test_a_restart_is_a_gap_for_everyone(gateway: StartParty, redis: Redis
 async def test_a_stopped_redis_is_noticed_and_becomes_a_gap(
     gateway: StartParty, redis: RedisServer
 ) -> None:
-    first, second = await gateway(TIMEOUT_S, BEAT_S), await gateway(TIMEOUT_S, BEAT_S)
+    first, second = await gateway(TIMEOUT_S, BEAT_SECS), await gateway(TIMEOUT_S, BEAT_SECS)
     redis.pause()
     assert not await first.carrier.publish(PURGE)
     await until(lambda: not first.carrier.connected and not second.carrier.connected)
@@ -279,9 +279,9 @@ async def test_a_lost_subscriber_is_told_of_its_gap(
 async def test_a_start_without_redis_ends_and_its_first_subscription_is_a_gap(
     gateway: StartParty, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redisnotices, "START_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(redisnotices, "START_TIMEOUT_SECS", 0.05)
     redis.kill()
-    late = await gateway(TIMEOUT_S, BEAT_S)
+    late = await gateway(TIMEOUT_S, BEAT_SECS)
     assert not late.carrier.connected and not await late.carrier.publish(PURGE)
     redis.start()
     await until(lambda: late.gaps == 1)

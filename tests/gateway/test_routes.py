@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.rules.routes import (
     ZERO,
-    Read,
+    ReadQuery,
     Route,
     _recall_route,
     is_ahead,
@@ -286,7 +286,7 @@ def test_paths_that_servers_read_differently_are_refused(path: str) -> None:
     "query", ["", "offset=-1", f"offset={ZERO}", "offset=%2D1", "x=1&&offset=-1"]
 )
 def test_spellings_of_the_beginning_share_one_key(query: str) -> None:
-    assert parse_read(query) == Read(START, None, None)
+    assert parse_read(query) == ReadQuery(START, None, None)
 
 
 def test_the_beginning_of_a_live_read_stays_as_it_was_said() -> None:
@@ -296,7 +296,7 @@ def test_the_beginning_of_a_live_read_stays_as_it_was_said() -> None:
 
 @given(st.permutations(["offset=7_7", "live=sse", "cursor=5", "x=1", "y"]))
 def test_order_and_unknown_parameters_do_not_matter(pairs: list[str]) -> None:
-    assert parse_read("&".join(pairs)) == Read("7_7", "sse", "5")
+    assert parse_read("&".join(pairs)) == ReadQuery("7_7", "sse", "5")
 
 
 @pytest.mark.parametrize("name", ["offset", "live", "cursor", "max_bytes"])
@@ -381,7 +381,7 @@ def test_a_limited_read_is_passed_with_its_limit_and_not_stored() -> None:
 
 
 def test_now_is_no_place_of_its_own() -> None:
-    assert parse_read("offset=now") == Read(NOW, None, None)
+    assert parse_read("offset=now") == ReadQuery(NOW, None, None)
     assert parse_read("offset=%6Eow").offset == NOW
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.calls import Call
 from gateway.rules.access import EVERYTHING, Identity, Principal
-from gateway.tokens import RECHECK_S
-from gateway.watch import ASKED_AT_ONCE, PERIOD_S, Watch
+from gateway.tokens import RECHECK_SECS
+from gateway.watch import ASKED_AT_ONCE, PERIOD_SECS, Watch
 from tests.helpers.parts import KeptExchange, quiet, soon
 from wire.heads import make_head
 
@@ -50,7 +50,7 @@ async def watching(asked: Asked, period_s: float = 3600.0) -> AsyncIterator[Watc
 
 
 def test_no_token_goes_without_a_question_for_longer_than_a_read_would() -> None:
-    assert 0 < PERIOD_S <= RECHECK_S - MARGIN_S
+    assert 0 < PERIOD_SECS <= RECHECK_SECS - MARGIN_S
 
 
 async def test_a_newcomer_is_asked_about_at_once_and_all_who_have_his_token_with_him() -> None:

@@ -58,7 +58,7 @@ def test_known_keys_keep_working_and_unknown_ones_are_refused_soon(
     gateway: LocalGateway,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(jwks, "FETCH_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(jwks, "FETCH_TIMEOUT_SECS", 0.3)
     assert status(gateway, OLD) == 200
     AILMENTS[ailment](issuer)
     time.sleep(0.1)  # the cooldown after the start
@@ -77,7 +77,7 @@ def test_known_keys_keep_working_and_unknown_ones_are_refused_soon(
 def test_known_keys_do_not_wait_for_a_silent_endpoint(
     issuer: ScriptedOrigin, gateway: LocalGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jwks, "FETCH_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(jwks, "FETCH_TIMEOUT_SECS", 60.0)
     gate = issuer.hold()
     time.sleep(0.1)
     with gateway.connect() as waiting:

@@ -76,7 +76,7 @@ def test_a_revocation_ends_whoever_follows_with_that_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arena_class: type[Arena]
 ) -> None:
     """By its id or its subject; others go on, and the origin need not have any news."""
-    monkeypatch.setattr("gateway.watch.PERIOD_S", 0.05)
+    monkeypatch.setattr("gateway.watch.PERIOD_SECS", 0.05)
     with running_redis() as redis:
         cache, auth = {"redis_url": redis.url, "redis_timeout_secs": 1.0}, {"revocation": True}
         with arena_class(tmp_path, cache=cache, auth=auth) as arena:
@@ -258,7 +258,7 @@ def test_a_key_that_leaves_the_set_ends_whoever_follows_with_its_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arena_class: type[Arena]
 ) -> None:
     """Long before a rotation, and without a Redis; readers whose key stays go on."""
-    monkeypatch.setattr("gateway.watch.PERIOD_S", 0.05)
+    monkeypatch.setattr("gateway.watch.PERIOD_SECS", 0.05)
     stays = make_key("EdDSA", "stays")
     path = write_jwks(tmp_path / "jwks.json", KEY, stays)
     auth = {"jwks": str(path), "jwks_refresh_secs": 0.05}

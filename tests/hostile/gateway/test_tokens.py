@@ -524,7 +524,7 @@ def ask_until(arena: Arena, token: str, status: int) -> Response:
 def test_revoked_tokens_and_subjects_are_refused_soon_and_without_redis_the_rest_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arena_class: type[Arena]
 ) -> None:
-    monkeypatch.setattr("gateway.tokens.RECHECK_S", 0.05)
+    monkeypatch.setattr("gateway.tokens.RECHECK_SECS", 0.05)
     with running_redis() as redis:
         cache, auth = {"redis_url": redis.url, "redis_timeout_secs": 1.0}, {"revocation": True}
         with arena_class(tmp_path, cache=cache, auth=auth) as arena:
