@@ -93,6 +93,9 @@ limits       rates and shares of one subject
 tasks        tasks with an owner
 
 Tests are in tests/gateway/, with the parts wired together in tests/scenarios/ and attacked in
-tests/hostile/gateway/. app, backends, listening, entrance, calls, answers, passes, service,
-heads, records, gauges and overview are tested by what clients see: tests/scenarios/.
+tests/hostile/gateway/. test_cache.py covers catchup, reads, holdings and packing; test_hub.py hubs,
+replays, longpolls, ssereaders, sseframes and deliveries; test_upstream.py asking and taking;
+test_notices.py redisnotices and localnotices; test_rediscache.py redislink. app, backends,
+listening, entrance, calls, answers, passes, service, heads, records, gauges, overview and tasks
+are tested by what clients see, in tests/scenarios/.
 """

@@ -9,4 +9,7 @@ figures    numbers with units
 times      steps of a time axis
 markup     elements; whatever is not markup is escaped
 page.css, page.js, patterns.svg     parts of the files, as they are
+
+The report shows whether page, blocks, charts, marks, scales, figures, times and markup work:
+tests/spark/test_report.py.
 """

@@ -23,4 +23,7 @@ schemas     values of entities held to a JSON Schema
 multipart   bootstraps, both directions
 sse         event streams, both directions
 accesslog   a line of the gateway's log
+
+Tests are in tests/protocol/: errors, names and bodies in test_requests.py, surrogates in
+test_jsonmode.py.
 """

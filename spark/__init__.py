@@ -37,4 +37,6 @@ progress   what a run tells its operator
 summary    tables to the numbers of the report
 statesummary  the numbers about state
 report     numbers to one HTML page
+
+Tests are in tests/spark/: test_run.py covers summary, statesummary, traffic and session.
 """

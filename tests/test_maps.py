@@ -43,6 +43,35 @@ def test_the_map_names_each_module_once(package: str) -> None:
     assert sorted(listed(package)) == sorted(present(package))
 
 
+def names_of_tests() -> set[str]:
+    return {str(path.relative_to(ROOT / "tests")) for path in ROOT.glob("tests/**/test_*.py")}
+
+
+def has_test(package: str, module: str, files: set[str]) -> bool:
+    """By its name in the tests of the top-level package, or by a word in the map's paragraphs on
+    tests."""
+    top = package.partition(".")[0]
+    if any(f.startswith(f"{top}/") and f.endswith(f"/test_{module}.py") for f in files):
+        return True
+    docstring = ast.get_docstring(ast.parse((folder_of(package) / "__init__.py").read_bytes()))
+    told = [part for part in (docstring or "").split("\n\n") if "tests/" in part]
+    return any(re.search(rf"\b{module}\b", part) for part in told)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_test_of_each_module_is_findable(package: str) -> None:
+    files = names_of_tests()
+    modules = [path.stem for path in folder_of(package).glob("[!_]*.py")]
+    assert [module for module in modules if not has_test(package, module, files)] == []
+
+
+def test_paths_of_tests_in_maps_exist() -> None:
+    for package in PACKAGES:
+        text = (folder_of(package) / "__init__.py").read_text()
+        for path in re.findall(r"tests/[\w/]+(?:\.py)?", text):
+            assert (ROOT / path).exists(), (package, path)
+
+
 def test_the_map_is_read() -> None:
     assert {"stream", "requests"} <= set(listed("protocol"))
     assert "storage" in present("origin")

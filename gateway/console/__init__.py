@@ -9,4 +9,6 @@ page/     the files themselves, served as they are
 
 The page needs no token; everything that it shows does, and is asked for by the browser at the
 streams' own addresses with the token that a person gave it.
+
+Tests are in tests/console/: test_service.py covers service, pages, lately, minting and figures.
 """

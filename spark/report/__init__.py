@@ -7,6 +7,8 @@ traffic    requests, savings, latency
 usage      streams, subjects, SSE, errors
 state      what streams hold, beside traffic
 quality    what was read and what was not
+
+tests/spark/test_report.py covers data, page, overview, traffic, usage and quality.
 """
 
 from spark.report.data import ReportData, choose_step

@@ -16,5 +16,6 @@ values        how Envoy spells addresses, durations and extensions
 envoy         the process: start, readiness, drain
 certificates  a self-signed certificate for development
 
-tests/weir/edge/test_bootstrap.py checks the configuration, tests/envoy/ the running edge.
+tests/weir/edge/test_bootstrap.py checks settings, listeners, routes, tokens, clusters, refusals and
+values; tests/envoy/ checks the running edge.
 """
