@@ -34,7 +34,7 @@ metrics         /metrics
 problems        what a client is told of a storage error
 storage         where bytes live
 
-Tests are in tests/origin/. bucketroutes and snapshotroutes are tested in tests/extension/,
-problems and removals in tests/crash/, plainrequests in tests/wire/test_front.py. test_live.py
-covers calls and streams; test_handlers.py and test_offsets.py cover streamroutes.
+Tests are in tests/origin/. bucketroutes, snapshotroutes and snapshots are tested in
+tests/extension/, problems and removals in tests/crash/, plainrequests in tests/wire/test_front.py.
+test_live.py covers calls and streams; test_handlers.py and test_offsets.py cover streamroutes.
 """
