@@ -132,7 +132,7 @@ $(MITM)/.ready: loadtest/mitmproxy.lock | $(BIN)/pip
 	@touch $@
 
 $(VENV)/.debian: Makefile | $(VENV)/.runtime
-	@$(BIN)/python -m loadtest.debian $(DEBIAN) && touch $@ || true
+	@$(BIN)/python -m loadtest.peers.debian $(DEBIAN) && touch $@ || true
 
 # Debian keeps half of the venv module in a package of its own.
 $(BIN)/pip:

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.errors import UnavailableError
-from loadtest.memory import read_machine
-from loadtest.metrics import median, percentile
-from loadtest.peers import find_node
-from loadtest.report import build_rows, render_table
-from loadtest.runner import Results, run_contest, run_trial
-from loadtest.scenarios import QUICK, Contest, Plan, Trial
-from loadtest.suites import SUITES, Suite
-from loadtest.targets import OURS, TARGETS, Judgement, Verdict, judge_all
-from loadtest.wrk import ensure_wrk
+from loadtest.load.contest import Results, run_contest, run_trial
+from loadtest.load.goals import OURS, TARGETS, Judgement, Verdict, judge_all
+from loadtest.load.metrics import median, percentile
+from loadtest.load.origin import QUICK, Contest, Plan, Trial
+from loadtest.load.suites import SUITES, Suite
+from loadtest.load.table import build_rows, render_table
+from loadtest.load.wrk import ensure_wrk
+from loadtest.peers.memory import read_machine
+from loadtest.peers.process import find_node
 
 DISK_PROBES = 40
 

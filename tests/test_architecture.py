@@ -32,7 +32,7 @@ PURE: tuple[str, ...] = (
     "gateway/rules/*.py",
 )
 PURE += tuple(f"loadtest/verify/{name}.py" for name in ("messages", "timeline", "check", "verdict"))
-PURE += ("pages/*.py", "loadtest/faultplan.py", "loadtest/inspectview.py")
+PURE += ("pages/*.py", "loadtest/faults/plan.py", "loadtest/inspector/view.py")
 IMPURE = {"asyncio", "aiohttp", "os", "io", "pathlib", "socket", "ssl", "subprocess", "threading"}
 IMPURE |= {"time", "random", "secrets", "uuid", "logging", "tempfile", "shutil", "uvloop", "lmdb"}
 IMPURE_CALLS = {"open", "print", "input", "now", "utcnow", "today"}

@@ -13,17 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadtest.errors import RunFailedError, UnavailableError
+from loadtest.load.connection import Target
+from loadtest.load.goals import ENVOY, NGINX, NODE, OURS, VARNISH
+from loadtest.load.paced import SCENARIOS, Scenario, tokens_wanted
 from loadtest.load.page import write_report
 from loadtest.load.program import RESULTS, Order, run_order
 from loadtest.load.records import Run
 from loadtest.load.results import render_results
 from loadtest.load.runner import Witness
-from loadtest.load.scenarios import SCENARIOS, Scenario, tokens_wanted
 from loadtest.load.session import Knobs, SetupFailed
-from loadtest.load.wires import Target
-from loadtest.memory import OtherWork
-from loadtest.peers import Server, Start, run_process
-from loadtest.proxies import (
+from loadtest.peers.memory import OtherWork
+from loadtest.peers.process import Server, Start, run_process
+from loadtest.peers.servers import (
     PROXIES,
     WITHOUT_ORIGIN,
     Stage,
@@ -32,8 +33,7 @@ from loadtest.proxies import (
     start_origin,
     version_of,
 )
-from loadtest.targets import ENVOY, NGINX, NODE, OURS, VARNISH
-from loadtest.tokens import read_tokens, write_tokens
+from loadtest.peers.tokens import read_tokens, write_tokens
 
 PEERS = (OURS, NODE, NGINX, VARNISH, ENVOY)
 WORDS = {OURS: "weir", NODE: "node", NGINX: "nginx", VARNISH: "varnish", ENVOY: "envoy"}

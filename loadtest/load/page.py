@@ -6,12 +6,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from loadtest.debian import ensure_debian
 from loadtest.errors import RunFailedError
 from loadtest.load.histogram import percentile
+from loadtest.load.paced import SCENARIOS, Scenario
 from loadtest.load.records import Run, Second
-from loadtest.load.scenarios import SCENARIOS, Scenario
 from loadtest.load.summary import HOME, Summary, describe_knobs, summarise
+from loadtest.peers.debian import ensure_debian
 from pages.blocks import Section, data_table, empty, numbers, section, side_by_side, words
 from pages.charts import Bar, Frame, Series, bar_list, line_chart
 from pages.figures import count, duration, exact, moment, size, times

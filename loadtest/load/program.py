@@ -13,13 +13,13 @@ from typing import Any, TextIO
 
 import uvloop
 
+from loadtest.load.connection import Target
+from loadtest.load.paced import SCENARIOS, Scenario
 from loadtest.load.records import Gauges, Run, Second, read_run
 from loadtest.load.runner import Witness, describe, run_scenario
-from loadtest.load.scenarios import SCENARIOS, Scenario
 from loadtest.load.session import Knobs, Restart, Session
 from loadtest.load.summary import summarise
 from loadtest.load.view import View, closing_lines
-from loadtest.load.wires import Target
 
 RESULTS = Path("load-results")
 UP_AND_CLEAR = "\x1b[{}F\x1b[J"

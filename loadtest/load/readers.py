@@ -4,9 +4,9 @@ import asyncio
 import re
 import time
 
-from loadtest.client import NEXT_OFFSET
+from loadtest.load.client import NEXT_OFFSET
+from loadtest.load.connection import Broken, Connection, connect, verdict_of
 from loadtest.load.session import ANSWER_TIMEOUT_S, HOLD_TIMEOUT_S, Session, reached_tail
-from loadtest.load.wires import Broken, Connection, connect, verdict_of
 
 CURSOR = "stream-cursor"
 CONTROL_OFFSET = re.compile(rb'"streamNextOffset"\s*:\s*"([^"]+)"')

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from loadtest.load.histogram import percentile
+from loadtest.load.paced import SCENARIOS, Scenario
 from loadtest.load.records import Run
-from loadtest.load.scenarios import SCENARIOS, Scenario
 from loadtest.load.summary import HOME, Summary, describe_knobs, summarise
 
 COLUMNS = (

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from loadtest.gateway_scenarios import parse_reads
+from loadtest.load.connection import Broken, Target, connect
+from loadtest.load.gateway import parse_reads
 from loadtest.load.histogram import Histogram, percentile
+from loadtest.load.paced import Scenario
 from loadtest.load.records import Ended, Gauges, Record, Second, Started, encode
-from loadtest.load.scenarios import Scenario
 from loadtest.load.session import Session
-from loadtest.load.wires import Broken, Target, connect
-from loadtest.memory import resident_bytes
+from loadtest.peers.memory import resident_bytes
 
 OnSecond = Callable[[list[Second], Gauges], None]
 

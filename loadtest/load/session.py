@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import count, cycle
 from typing import Any
 
-from loadtest.client import NEXT_OFFSET, UP_TO_DATE, build_request
+from loadtest.load.client import NEXT_OFFSET, UP_TO_DATE, build_request
+from loadtest.load.connection import Broken, Pool, Target, verdict_of
 from loadtest.load.meter import Meter
-from loadtest.load.wires import Broken, Pool, Target, verdict_of
-from loadtest.replies import Reply
+from loadtest.load.replies import Reply
 
 TEXT = "text/plain"
 MARK = b"#"

@@ -26,10 +26,10 @@ from typing import Any
 import aiohttp
 
 from loadtest.errors import RunFailedError, UnavailableError
-from loadtest.faultproxy import faults_command, read_injected, write_plan
-from loadtest.peers import FOR_FEW_SUBJECTS
-from loadtest.proxies import redis_command
-from loadtest.tokens import AUDIENCE, ISSUER
+from loadtest.faults.proxy import faults_command, read_injected, write_plan
+from loadtest.peers.process import FOR_FEW_SUBJECTS
+from loadtest.peers.servers import redis_command
+from loadtest.peers.tokens import AUDIENCE, ISSUER
 from loadtest.verify.doors import Door
 from loadtest.verify.plan import ENVOY, FAULTS, NETWORK, ORIGIN, REDIS
 from wire.programs import end_with_parent

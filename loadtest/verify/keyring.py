@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 
-from loadtest.tokens import build_jwks, sign_token
+from loadtest.peers.tokens import build_jwks, sign_token
 
 KEEPER, WRITER, INTRUDER = "keeper", "writer", "intruder"
 READERS = {"a": "reader-a", "b": "reader-b", "*": "reader-all"}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.debian import unpack_debian
 from loadtest.errors import UnavailableError
-from loadtest.faultproxy import find_program
-from loadtest.proxies import find_envoy, find_redis
+from loadtest.faults.proxy import find_program
+from loadtest.peers.debian import unpack_debian
+from loadtest.peers.servers import find_envoy, find_redis
 from tests.compose.composefile import Json, read_compose
 from tests.compose.native import ROOT, venv_program
 from tests.helpers.require import need

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from gateway.config import AuthConfig, GatewayConfig
 from loadtest.errors import UnavailableError
-from loadtest.peers import ensure_peer
-from loadtest.targets import MEMORY
+from loadtest.load.goals import MEMORY
+from loadtest.peers.process import ensure_peer
 from tests.conformance.runner import FOLDER, Node, Target
 from tests.helpers.envoy import Envoy, running_envoy
 from tests.helpers.keys import AUDIENCE, ISSUER, Key, make_key, make_token, write_jwks

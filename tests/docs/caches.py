@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.debian import unpack_debian
 from loadtest.errors import UnavailableError
-from loadtest.peers import Server, Start, run_process
-from loadtest.proxies import free_port
-from loadtest.proxyconfigs import NGINX_FRAME
+from loadtest.peers.configs import NGINX_FRAME
+from loadtest.peers.debian import unpack_debian
+from loadtest.peers.process import Server, Start, run_process
+from loadtest.peers.servers import free_port
 from tests.docs.snippets import ROOT, snippets_of
 from tests.helpers.require import need
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
-from loadtest.memory import PeakMemory
+from loadtest.peers.memory import PeakMemory
 from tests.helpers.rawhttp import Closed, Connection
 from tests.helpers.server import ROOT
 

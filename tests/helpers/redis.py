@@ -18,7 +18,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from loadtest.errors import UnavailableError
-from loadtest.proxies import find_redis, free_port, redis_command
+from loadtest.peers.servers import find_redis, free_port, redis_command
 from tests.helpers.require import need
 
 START_S = 60.0

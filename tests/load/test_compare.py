@@ -7,9 +7,9 @@ import pytest
 
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.load import compare as comparing
-from loadtest.load.scenarios import SCENARIOS
+from loadtest.load.goals import NGINX, OURS
+from loadtest.load.paced import SCENARIOS
 from loadtest.load.session import Knobs
-from loadtest.targets import NGINX, OURS
 
 
 @pytest.fixture

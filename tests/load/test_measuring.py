@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadtest.load.connection import Target, verdict_of
 from loadtest.load.histogram import bin_of, percentile, top_of, total
 from loadtest.load.meter import Meter
 from loadtest.load.records import Ended, Gauges, Run, Second, Started, decode, encode, read_run
+from loadtest.load.replies import Reply
 from loadtest.load.summary import describe_knobs, summarise
 from loadtest.load.view import View, sparkline
-from loadtest.load.wires import Target, verdict_of
-from loadtest.replies import Reply
 
 STARTED = Started("zipf", "weir", "http://127.0.0.1:1", 0.0, {"seconds": 2.0}, {"cores": "2"})
 ENDED = Ended(seconds=2.0, generator_cores=0.2, late_ms=1.0)

@@ -5,10 +5,10 @@ import shutil
 import struct
 from pathlib import Path
 
+from loadtest.load.paced import SCENARIOS
 from loadtest.load.page import HEADLINE_PICTURE, PICTURE, render, render_headline, write_report
 from loadtest.load.records import Ended, Gauges, Run, Second, Started
 from loadtest.load.results import render_results
-from loadtest.load.scenarios import SCENARIOS
 from loadtest.load.summary import HOME
 from tests.helpers.require import need
 

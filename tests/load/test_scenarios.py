@@ -12,15 +12,15 @@ from urllib.request import urlopen
 import pytest
 
 from loadtest.load.compare import fix_port, peers_of
+from loadtest.load.connection import Target
+from loadtest.load.goals import ENVOY, NGINX, NODE, OURS
+from loadtest.load.paced import SCENARIOS
 from loadtest.load.program import Order, find_scenario, run_order, turn_knobs
 from loadtest.load.readers import Events
 from loadtest.load.runner import Witness
-from loadtest.load.scenarios import SCENARIOS
 from loadtest.load.session import Session, SetupFailed
 from loadtest.load.summary import summarise
-from loadtest.load.wires import Target
-from loadtest.peers import Start
-from loadtest.targets import ENVOY, NGINX, NODE, OURS
+from loadtest.peers.process import Start
 from tests.helpers.gateway import KEY, LocalGateway, make_gateway_config
 from tests.helpers.keys import make_token
 from tests.helpers.origin import LocalOrigin
@@ -115,7 +115,7 @@ def test_messages_that_never_arrive_are_failures(
         session.waiting += 1
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("loadtest.load.scenarios.wait_for_news", sleep_through)
+    monkeypatch.setattr("loadtest.load.paced.wait_for_news", sleep_through)
     monkeypatch.setattr("loadtest.load.session.DELIVERY_TIMEOUT_S", 0.1)
     order = make_order("polls", gateway, origin, tmp_path)
     assert run_order(order, io.StringIO()).failures() == {"delivered: never arrived": 5 * 20}

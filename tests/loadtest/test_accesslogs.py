@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.accesslogs import (
+from loadtest.analytics.accesslogs import (
     BAD_LINES,
     KINDS,
     LINES_PER_HOUR,

@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.accesslogs import write_logs
-from loadtest.analytics_scenarios import (
+from loadtest.analytics.accesslogs import write_logs
+from loadtest.analytics.changes import History
+from loadtest.analytics.duck import connect
+from loadtest.errors import RunFailedError
+from loadtest.load.analytics import (
     check_goaccess,
     check_room,
     check_states,
@@ -13,10 +16,7 @@ from loadtest.analytics_scenarios import (
     run_goaccess,
     step_seconds,
 )
-from loadtest.changes import History
-from loadtest.duck import connect
-from loadtest.errors import RunFailedError
-from loadtest.jobs import Job
+from loadtest.peers.jobs import Job
 from tests.helpers.require import need
 
 SAID = """

@@ -10,9 +10,9 @@ from loadtest.bench import (
     scratch_directory,
 )
 from loadtest.errors import RunFailedError
-from loadtest.runner import Results
-from loadtest.suites import ORIGIN_SUITE
-from loadtest.targets import Bound, Judgement, Target, Verdict
+from loadtest.load.contest import Results
+from loadtest.load.goals import Bound, Judgement, Target, Verdict
+from loadtest.load.suites import ORIGIN_SUITE
 
 MISSED = Judgement(Target("idle", "ready", Bound.BELOW_LIMIT, 15.0), 20.0, Verdict.MISSED)
 

@@ -1,6 +1,7 @@
 import pytest
 
-from loadtest.catchup import (
+from loadtest.analytics.changes import History
+from loadtest.load.catchup import (
     Reading,
     bootstrap,
     bootstrap_messages,
@@ -9,11 +10,10 @@ from loadtest.catchup import (
     run_catchup,
     split_parts,
 )
-from loadtest.changes import History
-from loadtest.client import WrongAnswerError
-from loadtest.exchange import Script, run_scripts
-from loadtest.replies import Reply
-from loadtest.state_scenarios import PATH, write_changes
+from loadtest.load.client import WrongAnswerError
+from loadtest.load.exchange import Script, run_scripts
+from loadtest.load.replies import Reply
+from loadtest.load.state import PATH, write_changes
 from protocol.state import Materialised, parse_message, snapshot_messages
 from tests.helpers.origin import LocalOrigin
 

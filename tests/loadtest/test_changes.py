@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from loadtest.changes import BATCH, History
+from loadtest.analytics.changes import BATCH, History
 from protocol.state import Change, Message, materialise, parse_message, split_array
 
 

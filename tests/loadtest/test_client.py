@@ -1,6 +1,6 @@
 import pytest
 
-from loadtest.client import (
+from loadtest.load.client import (
     WrongAnswerError,
     append_all,
     build_request,
@@ -8,8 +8,8 @@ from loadtest.client import (
     follow_stream,
     note_tails,
 )
-from loadtest.exchange import Script
-from loadtest.replies import Reply
+from loadtest.load.exchange import Script
+from loadtest.load.replies import Reply
 
 
 def chunk(size: int, offset: str, *, last: bool = False) -> Reply:

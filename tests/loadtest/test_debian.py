@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.debian import ensure_debian, main, unpack_debian
 from loadtest.errors import UnavailableError
+from loadtest.peers.debian import ensure_debian, main, unpack_debian
 
 
 def test_what_is_there_is_not_installed() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.accesslogs import write_logs
-from loadtest.duck import QUERIES, compare, connect, make, read_state
+from loadtest.analytics.accesslogs import write_logs
+from loadtest.analytics.duck import QUERIES, compare, connect, make, read_state
 
 LINES = 2000
 

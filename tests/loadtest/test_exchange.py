@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest.exchange import ExchangeFailedError, Script, run_scripts
-from loadtest.replies import Reply
+from loadtest.load.exchange import ExchangeFailedError, Script, run_scripts
+from loadtest.load.replies import Reply
 
 ECHO_HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.faultplan import (
+from loadtest.faults.plan import (
     BREAKS,
     KINDS,
     MAX_CUT_BYTES,

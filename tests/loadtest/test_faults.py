@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from loadtest.errors import UnavailableError
-from loadtest.faultplan import BREAKS, PlanError
-from loadtest.faultproxy import FaultProxy, find_program, read_injected, start_faults, write_plan
+from loadtest.faults.plan import BREAKS, PlanError
+from loadtest.faults.proxy import FaultProxy, find_program, read_injected, start_faults, write_plan
 from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.helpers.rawhttp import Client, Connection, EventStream, Response, wait_until
 from tests.helpers.require import need

@@ -1,14 +1,14 @@
 import pytest
 
-from loadtest.client import WrongAnswerError, create_streams
-from loadtest.gateway_scenarios import (
+from loadtest.load.client import WrongAnswerError, create_streams
+from loadtest.load.gateway import (
     CONTENT,
     count_origin_reads,
     new_path,
     parse_reads,
     read_once,
 )
-from loadtest.peers import Server
+from loadtest.peers.process import Server
 from tests.helpers.origin import LocalOrigin
 
 METRICS = """\

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from loadtest.errors import UnavailableError
-from loadtest.faultproxy import find_program
-from loadtest.inspector import Inspector, inspecting, words
+from loadtest.faults.proxy import find_program
+from loadtest.inspector.start import Inspector, inspecting, words
 from tests.helpers.chromium import Chromium, Page
 from tests.helpers.gateway import TokenClient, bearer
 from tests.helpers.rawhttp import EventStream, wait_until

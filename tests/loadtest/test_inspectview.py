@@ -1,8 +1,8 @@
 import pytest
 
 from gateway.outcomes import FROM_HUB, FROM_WINDOW, PASSED, WRITTEN
-from loadtest.faultplan import Asked
-from loadtest.inspectview import cache_verdict, columns, event_lines, short_offset
+from loadtest.faults.plan import Asked
+from loadtest.inspector.view import cache_verdict, columns, event_lines, short_offset
 from protocol.offsets import format_offset
 from protocol.sse import base64_event, comment, control_event, data_event
 from tests.helpers.offsets import nameless

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import RunFailedError
-from loadtest.jobs import run_job
-from loadtest.memory import MB
+from loadtest.peers.jobs import run_job
+from loadtest.peers.memory import MB
 
 PYTHON = (sys.executable, "-c")
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from loadtest import live
-from loadtest.client import WrongAnswerError
-from loadtest.exchange import ExchangeFailedError
-from loadtest.live import (
+from loadtest.load import live
+from loadtest.load.client import WrongAnswerError
+from loadtest.load.exchange import ExchangeFailedError
+from loadtest.load.live import (
     Crowd,
     Fan,
     Scene,

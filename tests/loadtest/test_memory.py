@@ -3,7 +3,7 @@ import os
 import subprocess
 import sys
 
-from loadtest.memory import (
+from loadtest.peers.memory import (
     MachineTicks,
     OtherWork,
     parse_cpu_ticks,
@@ -30,7 +30,7 @@ def test_a_process_that_was_just_forked_counts_once() -> None:
     """As its parent does: both have the same pages."""
     program = """if True:
         import os
-        from loadtest.memory import resident_bytes
+        from loadtest.peers.memory import resident_bytes
         reading, writing = os.pipe()
         alone = resident_bytes(os.getpid())
         if not os.fork():

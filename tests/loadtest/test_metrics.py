@@ -1,6 +1,6 @@
 import pytest
 
-from loadtest.metrics import median, percentile
+from loadtest.load.metrics import median, percentile
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@ import time
 
 import pytest
 
-from loadtest.client import WrongAnswerError, create_streams
-from loadtest.exchange import ExchangeFailedError
-from loadtest.paced import Lane, build_reads, run_lanes, run_paced
+from loadtest.load.client import WrongAnswerError, create_streams
+from loadtest.load.exchange import ExchangeFailedError
+from loadtest.load.lanes import Lane, build_reads, run_lanes, run_paced
 from tests.helpers.origin import LocalOrigin
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import RunFailedError
-from loadtest.peers import Server, Start, run_process
-from loadtest.proxies import free_port
+from loadtest.peers.process import Server, Start, run_process
+from loadtest.peers.servers import free_port
 
 LISTEN = """
 import os, socket, sys, time

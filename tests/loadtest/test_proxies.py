@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import UnavailableError
-from loadtest.gateway_scenarios import read_once
-from loadtest.peers import run_process
-from loadtest.proxies import (
+from loadtest.load.gateway import read_once
+from loadtest.load.goals import ENVOY, NODE, PLAIN_ENVOY
+from loadtest.load.table import GATEWAY_BOARD
+from loadtest.peers.process import run_process
+from loadtest.peers.servers import (
     PROXIES,
     Stage,
     ensure_proxy,
@@ -16,9 +18,7 @@ from loadtest.proxies import (
     start_gateway,
     start_origin,
 )
-from loadtest.report import GATEWAY_BOARD
-from loadtest.targets import ENVOY, NODE, PLAIN_ENVOY
-from loadtest.tokens import TokenFiles, write_tokens
+from loadtest.peers.tokens import TokenFiles, write_tokens
 from tests.helpers.rawhttp import PREFIX, Connection
 
 STAGE = Stage(Path("/f"), 18081, TokenFiles(Path("/t/jwks.json"), Path("/t/tokens.txt")))

@@ -1,9 +1,9 @@
 import subprocess
 from pathlib import Path
 
-from loadtest.proxies import find_envoy
-from loadtest.proxyconfigs import build_envoy, build_nchan, build_nginx, build_vcl, dump_envoy
-from loadtest.tokens import write_tokens
+from loadtest.peers.configs import build_envoy, build_nchan, build_nginx, build_vcl, dump_envoy
+from loadtest.peers.servers import find_envoy
+from loadtest.peers.tokens import write_tokens
 
 
 def provider(remember_tokens: bool) -> dict[str, object]:

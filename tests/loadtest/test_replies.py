@@ -1,6 +1,6 @@
 import pytest
 
-from loadtest.replies import BadReplyError, Reply, ReplyReader
+from loadtest.load.replies import BadReplyError, Reply, ReplyReader
 
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nStream-Next-Offset: 7\r\n\r\nhello"
 CHUNKED = (

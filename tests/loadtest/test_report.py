@@ -1,6 +1,17 @@
 import pytest
 
-from loadtest.report import (
+from loadtest.load.goals import (
+    FILE,
+    MEMORY,
+    NGINX,
+    OURS,
+    Bound,
+    Judgement,
+    Target,
+    Verdict,
+    judge_all,
+)
+from loadtest.load.table import (
     GATEWAY_BOARD,
     build_rows,
     format_figure,
@@ -8,7 +19,6 @@ from loadtest.report import (
     format_verdict,
     render_table,
 )
-from loadtest.targets import FILE, MEMORY, NGINX, OURS, Bound, Judgement, Target, Verdict, judge_all
 
 FIGURES = {
     ("append64", "rate", OURS): {1: 20_000.0},

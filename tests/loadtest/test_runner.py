@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from loadtest.errors import RunFailedError
-from loadtest.peers import Server
-from loadtest.runner import Results, run_trial, take_turns, turn_order
-from loadtest.scenarios import Contest, Launch, Plan, Sample, Sides, Trial
-from loadtest.suites import STATE_SUITE, LaunchPeer
+from loadtest.load.contest import Results, run_trial, take_turns, turn_order
+from loadtest.load.origin import Contest, Launch, Plan, Sample, Sides, Trial
+from loadtest.load.suites import STATE_SUITE, LaunchPeer
+from loadtest.peers.process import Server
 
 NOBODY = 2**22 + 1  # above the largest process id: always idle
 PEERS = {"a": Server(NOBODY, 1, 0.0), "b": Server(NOBODY, 2, 0.0)}

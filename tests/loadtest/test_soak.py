@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from loadtest.soak import TASKS, TOLERANCES, Process, Record, add_up, describe, judge
+from loadtest.soak.run import TASKS, TOLERANCES, Process, Record, add_up, describe, judge
 from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.helpers.origin import LocalOrigin
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from loadtest import state_scenarios
-from loadtest.changes import History
-from loadtest.client import WrongAnswerError
+from loadtest.analytics.changes import History
 from loadtest.errors import RunFailedError
-from loadtest.exchange import run_scripts
-from loadtest.peers import Server
-from loadtest.scenarios import Launch, Plan
-from loadtest.state_scenarios import (
+from loadtest.load import state as state_scenarios
+from loadtest.load.client import WrongAnswerError
+from loadtest.load.exchange import run_scripts
+from loadtest.load.goals import MEASURES, OURS, REPLAY
+from loadtest.load.origin import Launch, Plan
+from loadtest.load.state import (
     allocated_bytes,
     await_reclaimed,
     compact,
@@ -21,8 +21,8 @@ from loadtest.state_scenarios import (
     try_compacted,
     write_changes,
 )
-from loadtest.suites import STATE_SUITE
-from loadtest.targets import MEASURES, OURS, REPLAY
+from loadtest.load.suites import STATE_SUITE
+from loadtest.peers.process import Server
 from tests.helpers.origin import LocalOrigin
 
 HISTORY = History(entities=50, rounds=40)

@@ -3,8 +3,8 @@ from itertools import chain
 import pytest
 
 from loadtest.bench import chosen_suites, parse_options
-from loadtest.scenarios import Contest
-from loadtest.suites import ANALYTICS_SUITE, GATEWAY_SUITE, ORIGIN_SUITE, SUITES
+from loadtest.load.origin import Contest
+from loadtest.load.suites import ANALYTICS_SUITE, GATEWAY_SUITE, ORIGIN_SUITE, SUITES
 
 
 @pytest.mark.parametrize(

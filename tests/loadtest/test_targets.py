@@ -1,7 +1,6 @@
 import pytest
 
-from loadtest.suites import SUITES
-from loadtest.targets import (
+from loadtest.load.goals import (
     FILE,
     MEASURES,
     MEMORY,
@@ -16,6 +15,7 @@ from loadtest.targets import (
     judge_all,
     typical,
 )
+from loadtest.load.suites import SUITES
 
 RATE = Target("append64", "rate", Bound.AT_LEAST, 5.0, FILE)
 FASTER = Target("append64", "rate", Bound.ABOVE, 1.0, MEMORY)

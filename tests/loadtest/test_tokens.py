@@ -3,7 +3,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from loadtest.tokens import AUDIENCE, ISSUER, SCOPE, TokenFiles, read_tokens, write_tokens
+from loadtest.peers.tokens import AUDIENCE, ISSUER, SCOPE, TokenFiles, read_tokens, write_tokens
 
 
 @pytest.fixture(scope="module")

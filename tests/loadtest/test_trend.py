@@ -2,7 +2,7 @@
 
 import random
 
-from loadtest.trend import Tolerance, find_trend
+from loadtest.soak.trend import Tolerance, find_trend
 
 FIVE_PERCENT = Tolerance(share=0.05, least=5.0)
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from loadtest.errors import RunFailedError
-from loadtest.wrk import WrkResult, check_result, parse_result
+from loadtest.load.wrk import WrkResult, check_result, parse_result
 
 OUTPUT = (
     "Running 2s test @ http://127.0.0.1:1\n"

@@ -1,11 +1,11 @@
-"""Requests by DuckDB from whatever lines a folder holds. `loadtest.duck` has their aggregates,
-`duckstate` those of state, and here are those about the log itself."""
+"""Requests by DuckDB from whatever lines a folder holds. `loadtest.analytics.duck` has their
+aggregates, `duckstate` those of state, and here are those about the log itself."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.duck import MICROSECONDS, TIMES, connect
+from loadtest.analytics.duck import MICROSECONDS, TIMES, connect
 from protocol.accesslog import HOUR_MS, parse_file_name
 from tests.spark.duckstate import load_messages
 

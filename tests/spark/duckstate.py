@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from loadtest.duck import READ
+from loadtest.analytics.duck import READ
 
 _TIME = "CASE WHEN year(told) BETWEEN 1970 AND 2099 THEN told END"
 

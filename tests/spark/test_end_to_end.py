@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from loadtest.analytics.duck import connect
 from loadtest.demo import ARCHIVES, STREAMS, make_tokens, start_servers, stop_servers, visit
-from loadtest.duck import connect
 from pages.figures import count, plural, ratio, share
 from protocol.accesslog import READ_VERDICTS
 from tests.helpers.chromium import Chromium, Page

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from loadtest.duck import BIN, QUERIES
+from loadtest.analytics.duck import BIN, QUERIES
 from protocol.accesslog import HOUR_MS, encode_line, file_name
 from spark.progress import Progress
 from spark.run import FROM_REQUESTS, FROM_TABLES, Options, run, schema_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.tokens import AUDIENCE, ISSUER
+from loadtest.peers.tokens import AUDIENCE, ISSUER
 from loadtest.verify.check import Findings, check_history
 from loadtest.verify.doors import Door
 from loadtest.verify.history import Recorder, Run, parse_lines

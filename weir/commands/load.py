@@ -9,6 +9,8 @@ from pathlib import Path
 from gateway.devkeys import DEFAULT_KEY, DEV_AUDIENCE, DEV_ISSUER, sign_token
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.load.compare import compare
+from loadtest.load.connection import Target
+from loadtest.load.paced import SCENARIOS, tokens_wanted
 from loadtest.load.page import write_report
 from loadtest.load.program import (
     RESULTS,
@@ -21,10 +23,8 @@ from loadtest.load.program import (
 )
 from loadtest.load.records import read_run
 from loadtest.load.runner import Witness
-from loadtest.load.scenarios import SCENARIOS, tokens_wanted
 from loadtest.load.session import SetupFailed
-from loadtest.load.wires import Target
-from loadtest.tokens import read_tokens
+from loadtest.peers.tokens import read_tokens
 from weir.client.access import TOKEN_VARIABLE
 from weir.commands.token import ALL_SCOPES
 from weir.exits import RequestFailed

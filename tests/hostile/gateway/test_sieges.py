@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.memory import watch_memory
+from loadtest.peers.memory import watch_memory
 from tests.helpers.gateway import KEY, bearer, key_set
 from tests.helpers.keys import AUDIENCE, ISSUER, make_token
 from tests.helpers.neighbours import ROUNDS, check_spared, grown_bytes, neighbour

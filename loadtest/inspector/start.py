@@ -1,0 +1,126 @@
+"""`make inspect`: origin and gateway with mitmweb on both sides of the gateway, for people.
+
+    client ──▶ mitmweb :8080 ──▶ gateway ──▶ mitmweb ──▶ origin          the page: :8081
+
+Everything but mitmweb is a command of `weir`, as an operator would start it; the data and the
+development key are those of `make run`.
+"""
+
+import argparse
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from loadtest.errors import RunFailedError, UnavailableError
+from loadtest.faults.proxy import ROOT, find_program
+from loadtest.peers.process import FOR_FEW_SUBJECTS, Server, Start, run_process, weir_start
+from loadtest.peers.servers import free_port
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspector:
+    url: str  # of the gateway, looked at
+    page: str
+    token: str
+
+
+@contextmanager
+def inspecting(data: Path, *, port: int = 0, web_port: int = 0) -> Iterator[Inspector]:
+    """Ports of 0 are free ones; logs are kept beside the data."""
+    logs, keys = data / "inspector", data / "keys"
+    logs.mkdir(parents=True, exist_ok=True)
+    port, web_port, back = port or free_port(), web_port or free_port(), free_port()
+    _weir("keys", str(keys))
+    with ExitStack() as stack:
+
+        def run(name: str, start: Start) -> Server:
+            return stack.enter_context(run_process(start, logs / f"{name}.log"))
+
+        origin = run("origin", _origin(data))
+        gateway = run("gateway", _gateway(back, keys))
+        sides = {back: origin.port, port: gateway.port}
+        run("mitmweb", Start(mitmweb_command(sides, back, web_port, logs), web_port))
+        token = _weir("token", "--key", str(keys / "dev-key.pem"), "--ttl", "12h")
+        yield Inspector(f"http://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{web_port}/", token)
+
+
+def _origin(data: Path) -> Start:
+    return Start([*weir_start(), "origin", "--port", "0", "--data-dir", str(data)])
+
+
+def _gateway(back: int, keys: Path) -> Start:
+    origin = f"http://{LOOPBACK}:{back}"
+    environment = FOR_FEW_SUBJECTS | {
+        "DS_GATEWAY__ADMIN_PORT": "0",
+        "DS_AUTH__JWKS": str(keys / "dev-jwks.json"),
+        "DS_AUTH__ISSUER": "weir-dev",
+        "DS_AUTH__AUDIENCE": "weir",
+    }
+    command = [*weir_start(), "gateway", "--port", "0", "--origin", origin]
+    return Start(command, environment=environment)
+
+
+def mitmweb_command(sides: dict[int, int], back: int, web_port: int, logs: Path) -> list[str]:
+    """`sides` maps each port that it listens on to the one behind it."""
+    modes = [
+        f"reverse:http://{LOOPBACK}:{behind}@{LOOPBACK}:{port}" for port, behind in sides.items()
+    ]
+    options = {"weir_origin_port": back, "confdir": logs / "mitmproxy"}
+    return [
+        str(find_program("mitmweb")),
+        *(f"--mode={mode}" for mode in modes),
+        *("--web-host", LOOPBACK, "--web-port", str(web_port), "--no-web-open-browser"),
+        *("--scripts", str(ROOT / "loadtest/inspector/addon.py")),
+        *(f"--set={name}={value}" for name, value in options.items()),
+    ]
+
+
+def _weir(*words: str) -> str:
+    done = subprocess.run([*weir_start(), *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunFailedError(done.stderr.strip())
+    return done.stdout.strip()
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Look at what goes through a gateway.")
+    parser.add_argument("--data-dir", type=Path, default=Path("data"))
+    parser.add_argument("--port", type=int, default=8080, help="of the gateway (8080)")
+    parser.add_argument("--web-port", type=int, default=8081, help="of the page (8081)")
+    arguments = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with inspecting(
+            arguments.data_dir, port=arguments.port, web_port=arguments.web_port
+        ) as inspector:
+            print(words(inspector), flush=True)
+            signal.pause()
+    except (UnavailableError, RunFailedError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def words(inspector: Inspector) -> str:
+    stream, bearer = f"{inspector.url}/v1/stream/demo", f"Authorization: Bearer {inspector.token}"
+    sent = f"-H '{bearer}' -H 'Content-Type: application/json'"
+    return "\n".join(
+        [
+            f"Look at it: {inspector.page}",
+            "",
+            "Give it something to show, in another terminal:",
+            "",
+            f"curl -i -X PUT {sent} {stream}",
+            f"curl -i -X POST {sent} -d '{{\"hello\":1}}' {stream}",
+            f"curl -N -H '{bearer}' '{stream}?offset=-1&live=sse'",
+            "",
+        ]
+    )
