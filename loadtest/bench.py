@@ -19,22 +19,24 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from loadtest.errors import UnavailableError
-from loadtest.load.contest import Results, run_contest, run_trial
-from loadtest.load.goals import OURS, TARGETS, Judgement, Verdict, judge_all
+from loadtest.errors import RunFailedError, UnavailableError
+from loadtest.load.contest import QUICK, Contest, Plan, Results, Trial, run_contest, run_trial
+from loadtest.load.goals import Judgement, Verdict, judge
 from loadtest.load.metrics import median, percentile
-from loadtest.load.origin import QUICK, Contest, Plan, Trial
+from loadtest.load.run import raise_descriptor_limit
 from loadtest.load.suites import SUITES, Suite
 from loadtest.load.table import build_rows, render_table
 from loadtest.load.wrk import ensure_wrk
 from loadtest.peers.memory import read_machine
-from loadtest.peers.process import find_node
+from loadtest.peers.names import OURS
+from loadtest.peers.servers import find_node
 
 DISK_PROBES = 40
 
 
 def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and data go too
+    raise_descriptor_limit()
     options = parse_options(arguments)
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -65,8 +67,11 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> int:
     plan = QUICK if options.quick else Plan()
     plan = replace(plan, lines=options.lines or plan.lines, peers=tuple(peers))
     facts = run_all(suite, scenarios, peers, plan, options.dir, results)
-    names = [scenario.name for scenario in scenarios]
-    judgements = judge_all(results.figures, [t for t in TARGETS if t.scenario in names])
+    judgements = [
+        judgement
+        for scenario in scenarios
+        for judgement in judge(scenario.name, scenario.measures, results.figures)
+    ]
     write_verdicts(judgements, results)
     print(render_report(suite, facts, results, judgements), flush=True)
     return exit_code(results, judgements, strict=options.strict)
@@ -92,7 +97,7 @@ def usable_peers(suite: Suite, wanted: Sequence[str], results: Results) -> list[
     usable = []
     for name in wanted:
         try:
-            suite.ensure_peer(name)
+            suite.peers[name]()
             usable.append(name)
         except UnavailableError as error:
             results.skip(name, str(error))
@@ -132,10 +137,7 @@ def run_all(
         facts, plan = describe_machine(scratch), replace(plan, folder=scratch)
         results.write("machine", **facts)
         for scenario in scenarios:
-            if isinstance(scenario, Contest):
-                run_contest(scenario, suite, peers, plan, scratch, results)
-            elif OURS in peers:
-                run_trial(scenario, suite, plan, scratch, results)
+            run_scenario(suite, scenario, peers, plan, results)
     after = read_machine()
     end = {
         "took_s": time.monotonic() - started,
@@ -144,6 +146,19 @@ def run_all(
     }
     results.write("end", **end)
     return {**facts, **end}
+
+
+def run_scenario(
+    suite: Suite, scenario: Contest | Trial, peers: Sequence[str], plan: Plan, results: Results
+) -> None:
+    try:
+        with suite.open_stage(plan.folder) as launch:
+            if isinstance(scenario, Contest):
+                run_contest(scenario, launch, peers, plan, results)
+            elif OURS in peers:
+                run_trial(scenario, launch, plan, results)
+    except RunFailedError as error:  # of what all peers share
+        results.fail(scenario.name, OURS, 0, error)
 
 
 @contextmanager
@@ -192,7 +207,8 @@ def probe_disk(path: Path) -> float:
 
 def write_verdicts(judgements: Sequence[Judgement], results: Results) -> None:
     for judgement in judgements:
-        target = {**asdict(judgement.target), "bound": judgement.target.bound.value}
+        where = {"scenario": judgement.scenario, "measure": judgement.measure}
+        target = where | asdict(judgement.goal) | {"bound": judgement.goal.bound.value}
         verdict = judgement.verdict.value
         results.write("verdict", target=target, figure=judgement.figure, reached=verdict)
 
@@ -200,7 +216,7 @@ def write_verdicts(judgements: Sequence[Judgement], results: Results) -> None:
 def render_report(
     suite: Suite, facts: Mapping[str, Any], results: Results, judgements: Sequence[Judgement]
 ) -> str:
-    labels = {scenario.name: scenario.label for scenario in suite.scenarios}
+    rows = build_rows(suite.scenarios, results.figures, judgements, suite.board)
     reached = sum(judgement.verdict is Verdict.REACHED for judgement in judgements)
     return "\n".join(
         [
@@ -212,7 +228,7 @@ def render_report(
             "Figures are medians of the rounds. A ratio (median of the rounds' own ratios) says"
             " how many times better ours is: above 1 is better, for rates and for times.",
             "",
-            render_table(build_rows(results.figures, judgements, labels, suite.board), suite.board),
+            render_table(rows, suite.board),
             "",
             *(f"skipped: {reason}" for reason in results.skips),
             *(f"note: {note}" for note in results.notes),

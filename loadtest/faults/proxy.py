@@ -14,10 +14,9 @@ from typing import Any
 
 from loadtest.errors import UnavailableError
 from loadtest.faults.plan import parse_plan
-from loadtest.peers.process import Start, run_process
-from loadtest.peers.servers import free_port
+from loadtest.peers.process import ROOT, Start, free_port, run_process
 
-ROOT = Path(__file__).parents[2]
+ADDON = Path(__file__).with_name("addon.py")
 PROGRAMS = ROOT / ".venv-mitm" / "bin"
 OPTIONS = {
     "connection_strategy": "lazy",  # a server that is away is found out by a request
@@ -30,42 +29,60 @@ OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class FaultProxy:
-    url: str
-    pid: int
-    plan_path: Path
-    log_path: Path
+    """A proxy at `port` before `upstream`, with its plan and its log in a folder."""
+
+    upstream: str
+    port: int
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def _plan(self) -> Path:
+        return self.folder / "plan.json"
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "faults.jsonl"
+
+    def start(self) -> Start:
+        options = OPTIONS | {"weir_plan": str(self._plan), "weir_log": str(self._log)}
+        command = [
+            str(find_program("mitmdump")),
+            *("--mode", f"reverse:{self.upstream}", "--listen-host", "127.0.0.1"),
+            *("--listen-port", str(self.port), "-s", str(ADDON)),
+            *(word for name, value in options.items() for word in ("--set", f"{name}={value}")),
+        ]
+        return Start(command, self.port)
 
     def set_plan(self, plan: Mapping[str, Any]) -> None:
-        """From the next request on."""
-        write_plan(self.plan_path, plan)
+        """From the next request on. The file is replaced as a whole: it may be read any moment."""
+        text = json.dumps(plan)
+        parse_plan(text)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        draft = self._plan.with_suffix(".new")
+        draft.write_text(text)
+        os.replace(draft, self._plan)
 
     def injected(self) -> list[dict[str, Any]]:
-        """The faults so far, in order."""
-        return read_injected(self.log_path)
+        """The faults so far, in order. Whole lines only: a killed proxy may leave half of one."""
+        if not self._log.exists():
+            return []
+        lines = self._log.read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 @contextmanager
 def start_faults(
     upstream: str, folder: Path, plan: Mapping[str, Any], *, port: int = 0
 ) -> Iterator[FaultProxy]:
-    """A proxy before `upstream` that is gone after the `with`; files are kept in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    port = port or free_port()
-    plan_path, log_path = folder / "plan.json", folder / "faults.jsonl"
-    write_plan(plan_path, plan)
-    start = Start(faults_command(upstream, port, plan_path, log_path), port)
-    with run_process(start, folder / "mitmdump.log") as server:
-        yield FaultProxy(f"http://127.0.0.1:{port}", server.pid, plan_path, log_path)
-
-
-def faults_command(upstream: str, port: int, plan_path: Path, log_path: Path) -> list[str]:
-    options = OPTIONS | {"weir_plan": str(plan_path), "weir_log": str(log_path)}
-    return [
-        str(find_program("mitmdump")),
-        *("--mode", f"reverse:{upstream}", "--listen-host", "127.0.0.1"),
-        *("--listen-port", str(port), "-s", str(ROOT / "loadtest/faults/addon.py")),
-        *(word for name, value in options.items() for word in ("--set", f"{name}={value}")),
-    ]
+    """A proxy that is gone after the `with`; its files are kept."""
+    proxy = FaultProxy(upstream, port or free_port(), folder)
+    proxy.set_plan(plan)
+    with run_process(proxy.start(), folder / "mitmdump.log"):
+        yield proxy
 
 
 def find_program(name: str) -> Path:
@@ -74,20 +91,3 @@ def find_program(name: str) -> Path:
     if not path.exists():
         raise UnavailableError("mitmproxy is not installed: make mitmproxy")
     return path
-
-
-def write_plan(path: Path, plan: Mapping[str, Any]) -> None:
-    """As a whole: the proxy may read at any moment."""
-    text = json.dumps(plan)
-    parse_plan(text)
-    draft = path.with_suffix(".new")
-    draft.write_text(text)
-    os.replace(draft, path)
-
-
-def read_injected(log_path: Path) -> list[dict[str, Any]]:
-    """Whole lines only: a killed proxy may have left half of one."""
-    if not log_path.exists():
-        return []
-    lines = log_path.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]

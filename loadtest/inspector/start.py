@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest.errors import RunFailedError, UnavailableError
-from loadtest.faults.proxy import ROOT, find_program
-from loadtest.peers.process import FOR_FEW_SUBJECTS, Server, Start, run_process, weir_start
-from loadtest.peers.servers import free_port
+from loadtest.faults.proxy import find_program
+from loadtest.peers.process import Server, Start, free_port, run_process
+from loadtest.peers.servers import start_gateway, start_origin, weir_start
 
+ADDON = Path(__file__).with_name("addon.py")
 LOOPBACK = "127.0.0.1"
 
 
@@ -33,6 +34,7 @@ class Inspector:
 @contextmanager
 def inspecting(data: Path, *, port: int = 0, web_port: int = 0) -> Iterator[Inspector]:
     """Ports of 0 are free ones; logs are kept beside the data."""
+    data = data.absolute()
     logs, keys = data / "inspector", data / "keys"
     logs.mkdir(parents=True, exist_ok=True)
     port, web_port, back = port or free_port(), web_port or free_port(), free_port()
@@ -42,7 +44,7 @@ def inspecting(data: Path, *, port: int = 0, web_port: int = 0) -> Iterator[Insp
         def run(name: str, start: Start) -> Server:
             return stack.enter_context(run_process(start, logs / f"{name}.log"))
 
-        origin = run("origin", _origin(data))
+        origin = run("origin", start_origin(data))
         gateway = run("gateway", _gateway(back, keys))
         sides = {back: origin.port, port: gateway.port}
         run("mitmweb", Start(mitmweb_command(sides, back, web_port, logs), web_port))
@@ -50,20 +52,13 @@ def inspecting(data: Path, *, port: int = 0, web_port: int = 0) -> Iterator[Insp
         yield Inspector(f"http://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{web_port}/", token)
 
 
-def _origin(data: Path) -> Start:
-    return Start([*weir_start(), "origin", "--port", "0", "--data-dir", str(data)])
-
-
 def _gateway(back: int, keys: Path) -> Start:
-    origin = f"http://{LOOPBACK}:{back}"
-    environment = FOR_FEW_SUBJECTS | {
-        "DS_GATEWAY__ADMIN_PORT": "0",
+    settings = {
         "DS_AUTH__JWKS": str(keys / "dev-jwks.json"),
         "DS_AUTH__ISSUER": "weir-dev",
         "DS_AUTH__AUDIENCE": "weir",
     }
-    command = [*weir_start(), "gateway", "--port", "0", "--origin", origin]
-    return Start(command, environment=environment)
+    return start_gateway(f"http://{LOOPBACK}:{back}", settings)
 
 
 def mitmweb_command(sides: dict[int, int], back: int, web_port: int, logs: Path) -> list[str]:
@@ -76,7 +71,7 @@ def mitmweb_command(sides: dict[int, int], back: int, web_port: int, logs: Path)
         str(find_program("mitmweb")),
         *(f"--mode={mode}" for mode in modes),
         *("--web-host", LOOPBACK, "--web-port", str(web_port), "--no-web-open-browser"),
-        *("--scripts", str(ROOT / "loadtest/inspector/addon.py")),
+        *("--scripts", str(ADDON)),
         *(f"--set={name}={value}" for name, value in options.items()),
     ]
 

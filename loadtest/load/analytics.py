@@ -6,7 +6,6 @@ Each is a program that starts, reads everything and ends. A tenth of the lines c
 input must cost in proportion and no more memory. All results are compared, or the run has failed.
 """
 
-import importlib.util
 import json
 import re
 import shutil
@@ -16,16 +15,17 @@ from pathlib import Path
 
 from loadtest.analytics.accesslogs import ROOM_PER_LINE
 from loadtest.analytics.changes import History
-from loadtest.errors import RunFailedError, UnavailableError
-from loadtest.load.client import ROOT, SETUP_TIMEOUT_S
-from loadtest.load.exchange import run_scripts
-from loadtest.load.goals import DUCK, GOACCESS, OURS, PYTHON
-from loadtest.load.origin import Launch, Plan, Sample, Sides, Trial
+from loadtest.errors import RunFailedError
+from loadtest.load.client import ROOT, Client
+from loadtest.load.connection import Target
+from loadtest.load.contest import Launch, Plan, Sample, Sides, Trial
+from loadtest.load.goals import below, less, more
 from loadtest.load.state import PATH, write_changes
 from loadtest.peers.debian import ensure_debian
 from loadtest.peers.jobs import Job, run_job
 from loadtest.peers.memory import MB
-from loadtest.peers.process import weir_start
+from loadtest.peers.names import DUCK, GOACCESS, OURS, PYTHON
+from loadtest.peers.servers import need_package, weir_start
 
 HISTORY = History(entities=50_000, rounds=20)
 TENTH = 10
@@ -40,28 +40,15 @@ GOACCESS_FIELDS = {
 _STEP = re.compile(r"(batch|tables|report)\b.* in (\d+\.\d) s$", re.MULTILINE)
 
 
-def ensure_analytics_peer(name: str) -> None:
-    match name:
-        case "ours":
-            ensure_debian("java", "openjdk-17-jre-headless")
-            _need("pyspark")
-        case "duckdb":
-            _need("duckdb")
-        case "goaccess":
-            ensure_debian("goaccess", "goaccess")
-        case _:
-            _need("weir")
-
-
-def _need(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        raise UnavailableError(f"the package {package} is not installed")
+def ensure_spark() -> None:
+    ensure_debian("java", "openjdk-17-jre-headless")
+    need_package("pyspark")
 
 
 # -- access logs -----------------------------------------------------------------------------------
 
 
-def try_lines(launch: Launch, plan: Plan) -> Sides:
+async def try_lines(launch: Launch, plan: Plan) -> Sides:
     folder = plan.folder / "analytics"
     folder.mkdir(parents=True)
     check_room(folder, plan.lines)
@@ -164,11 +151,12 @@ def check_goaccess(path: Path, written: Mapping[str, int]) -> None:
 # -- state -----------------------------------------------------------------------------------------
 
 
-def try_messages(launch: Launch, plan: Plan, history: History = HISTORY) -> Sides:
+async def try_messages(launch: Launch, plan: Plan, history: History = HISTORY) -> Sides:
     folder = plan.folder / "messages"
     (folder / "none").mkdir(parents=True)
     with launch() as server:
-        run_scripts(server.port, [write_changes(history)], timeout_s=SETUP_TIMEOUT_S)
+        async with Client(Target.local(server.port)) as client:
+            await write_changes(client, history)
         url = f"http://127.0.0.1:{server.port}"
         ours = report(folder, "none", "--origin", url, "--stream", PATH)
         plain = run_job(
@@ -203,7 +191,28 @@ def run_python(module: str, arguments: Sequence[str], name: Path) -> Job:
     return run_job([sys.executable, "-m", module, *arguments], name, JOB_TIMEOUT_S)
 
 
-ANALYTICS_SCENARIOS: tuple[Trial, ...] = (
-    Trial("loglines", "access logs to tables", try_lines),
-    Trial("messages", f"state of {len(HISTORY):,} messages", try_messages),
+SCENARIOS = (
+    Trial(
+        "loglines",
+        "access logs to tables",
+        (
+            more("input", "lines"),
+            more("lines", "/s"),
+            less("took", "s"),
+            less("CPU", "s"),
+            less("peak", "MB"),
+            less("tenth, took", "s"),
+            less("tenth, CPU", "s"),
+            less("tenth, peak", "MB"),
+            less("times as long", "for 10x", below(11)),
+            less("times the peak", "for 10x", below(1.5)),
+        ),
+        try_lines,
+    ),
+    Trial(
+        "messages",
+        f"state of {len(HISTORY):,} messages",
+        (more("messages", "/s"), less("took", "s"), less("CPU", "s"), less("peak", "MB")),
+        try_messages,
+    ),
 )

@@ -1,196 +1,174 @@
-"""What a client of durable streams does, as scripts, and a command that runs a load of them.
+"""A client of Durable Streams on kept-alive connections to one target."""
 
-`python -m loadtest.load.client crowd|bulk PORT ...` prints one JSON line; a process of its own
-so that the measuring program's work never mixes with the load.
-"""
-
-import argparse
-import json
-import sys
-import time
-from collections.abc import Iterable, Sequence
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import cycle
+from types import TracebackType
+from typing import Self
 
 from loadtest.errors import RunFailedError
-from loadtest.load.exchange import Script, run_scripts
-from loadtest.load.metrics import percentile
+from loadtest.load.connection import Broken, Connection, Target, connect
 from loadtest.load.replies import Reply
+from protocol.names import STREAM_CLOSED
+from protocol.offsets import START
 
 ROOT = "/v1/stream/"
-CONTENT_TYPE = "application/octet-stream"
+BINARY, TEXT = "application/octet-stream", "text/plain"
 NEXT_OFFSET = "stream-next-offset"
 UP_TO_DATE = "stream-up-to-date"
-SETUP_TIMEOUT_S = 120.0
-CREATE_CONNECTIONS = 64
+ANSWER_TIMEOUT_S = 60.0
+LANES = 64
+METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+READS = re.compile(r'^weir_origin_requests_total\{method="GET".*\} (\S+)$', re.MULTILINE)
 
 
 class WrongAnswerError(RunFailedError):
     """The server answered, but not what a correct server answers."""
 
 
-def build_request(
-    method: str,
-    path: str,
-    body: bytes | None = None,
-    query: str = "",
-    *,
-    lines: Iterable[str] = (),
-    content_type: str = CONTENT_TYPE,
-    host: str = "127.0.0.1",
-) -> bytes:
-    """`lines` are further header lines."""
-    head_lines = [f"{method} {ROOT}{path}{query} HTTP/1.1", f"Host: {host}", *lines]
-    if body is not None:
-        head_lines += [f"Content-Type: {content_type}", f"Content-Length: {len(body)}"]
-    head = "\r\n".join([*head_lines, "", ""]).encode("ascii")
-    return head + (body or b"")
+class RefusedError(WrongAnswerError):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"answered with {status}")
+        self.status = status
 
 
-def expect(reply: Reply, *statuses: int) -> None:
+def expect(reply: Reply, *statuses: int) -> Reply:
     if reply.status not in statuses:
-        raise WrongAnswerError(f"status {reply.status}, not one of {statuses}")
+        raise RefusedError(reply.status)
+    return reply
 
 
-def create_all(paths: Iterable[str], body: bytes, lines: Sequence[str] = ()) -> Script:
-    for path in paths:
-        reply = yield build_request("PUT", path, body, lines=lines)
-        expect(reply, 201)
+class Client:
+    """Requests take turns with the tokens; there are as many connections as requests under way."""
+
+    def __init__(
+        self, target: Target, tokens: Sequence[str] = (), *, content_type: str = BINARY
+    ) -> None:
+        self.target = target
+        self._tokens = cycle(tokens or [""])
+        self._content_type = content_type
+        self._idle: list[Connection] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        body: bytes | None = None,
+        lines: Sequence[str] = (),
+        content_type: str = "",
+    ) -> bytes:
+        """`lines` are further header lines."""
+        head = [f"{method} {ROOT}{path}{query} HTTP/1.1", f"Host: {self.target.authority}", *lines]
+        if token := next(self._tokens):
+            head.append(f"Authorization: Bearer {token}")
+        if body is not None:
+            head.append(f"Content-Type: {content_type or self._content_type}")
+            head.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*head, "", ""]).encode("ascii") + (body or b"")
+
+    async def open_idle(self, count: int) -> None:
+        """So that the first requests need not connect."""
+        self._idle += [await connect(self.target) for _ in range(count)]
+
+    async def fetch(
+        self, request: bytes, *, timeout_s: float = ANSWER_TIMEOUT_S, keep_body: bool = False
+    ) -> Reply:
+        connection = await self._take()
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await connection.ask(request, keep_body=keep_body)
+        except TimeoutError:
+            raise Broken("no answer in time") from None
+        if connection.usable:
+            self._idle.append(connection)
+        return reply
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                return connection
+        return await connect(self.target)
+
+    # -- what clients do ---------------------------------------------------------------------------
+
+    async def create(self, path: str, body: bytes = b"", *, closed: bool = False) -> str:
+        """A new stream; the offset of its tail."""
+        lines = [f"{STREAM_CLOSED}: true"] if closed else []
+        reply = await self.fetch(self.request("PUT", path, body=body, lines=lines))
+        # nchan has no streams to create, but does not mind.
+        return expect(reply, 200, 201, 202).headers.get(NEXT_OFFSET, "")
+
+    async def create_all(
+        self, paths: Iterable[str], body: bytes = b"", *, closed: bool = False
+    ) -> None:
+        async def create(paths: Iterator[str]) -> None:
+            for path in paths:
+                await self.create(path, body, closed=closed)
+
+        left = iter(paths)
+        await asyncio.gather(*(create(left) for _ in range(LANES)))
+
+    async def append(self, path: str, body: bytes, content_type: str = "") -> None:
+        request = self.request("POST", path, body=body, content_type=content_type)
+        expect(await self.fetch(request), 200, 204)
+
+    async def fill(self, path: str, bodies: Iterable[bytes]) -> None:
+        await self.create(path)
+        for body in bodies:
+            await self.append(path, body)
+
+    async def follow(self, path: str, *, keep_body: bool = False) -> AsyncIterator[Reply]:
+        """Answers from the start of a stream to its tail."""
+        offset = START
+        while True:
+            request = self.request("GET", path, f"?offset={offset}")
+            reply = expect(await self.fetch(request, keep_body=keep_body), 200)
+            yield reply
+            if reached_tail(reply):
+                return
+            if reply.headers.get(NEXT_OFFSET, offset) == offset:
+                raise WrongAnswerError(f"no way on from offset {offset}")
+            offset = reply.headers[NEXT_OFFSET]
+
+    async def check_content(self, path: str, content: bytes) -> None:
+        found = b"".join([bytes(reply.body) async for reply in self.follow(path, keep_body=True)])
+        if found != content:
+            raise WrongAnswerError("the bytes read are not the bytes written")
+
+    async def tails(self, paths: Iterable[str]) -> list[int]:
+        """Positions in bytes. The reference adds 5 bytes a message: at least the data."""
+        replies = [expect(await self.fetch(self.request("HEAD", path)), 200) for path in paths]
+        return [int(reply.headers[NEXT_OFFSET].rpartition("_")[2]) for reply in replies]
 
 
-def append_all(path: str, bodies: Iterable[bytes]) -> Script:
-    for body in bodies:
-        reply = yield build_request("POST", path, body)
-        expect(reply, 200, 204)
+def reached_tail(reply: Reply) -> bool:
+    return reply.headers.get(UP_TO_DATE) == "true"
 
 
-def append_until(path: str, body: bytes, deadline: float, times_s: list[float]) -> Script:
-    """Append until the deadline (of `time.perf_counter`) and note how long each one took."""
-    request = build_request("POST", path, body)
-    while (start := time.perf_counter()) < deadline:
-        reply = yield request
-        expect(reply, 200, 204)
-        times_s.append(time.perf_counter() - start)
+async def fetch_metrics(target: Target) -> str:
+    async with Client(target) as client:
+        reply = await client.fetch(METRICS, timeout_s=10.0, keep_body=True)
+    return reply.body.decode()
 
 
-def follow_stream(path: str, total_bytes: int) -> Script:
-    """Read from the start until up to date; the bytes must add up."""
-    offset, received = "-1", 0
-    while True:
-        reply = yield build_request("GET", path, query=f"?offset={offset}")
-        expect(reply, 200)
-        received += reply.body_bytes
-        if reply.headers.get(UP_TO_DATE) == "true":
-            break
-        if not reply.body_bytes or NEXT_OFFSET not in reply.headers:
-            raise WrongAnswerError(f"no way on from offset {offset}")
-        offset = reply.headers[NEXT_OFFSET]
-    if received != total_bytes:
-        raise WrongAnswerError(f"{received} bytes read, {total_bytes} written")
-
-
-def compare_stream(path: str, content: bytes) -> Script:
-    """Like `follow_stream`, but byte by byte; needs kept bodies."""
-    offset, received = "-1", bytearray()
-    while True:
-        reply = yield build_request("GET", path, query=f"?offset={offset}")
-        expect(reply, 200)
-        received += reply.body
-        if reply.headers.get(UP_TO_DATE) == "true" or not reply.body:
-            break
-        offset = reply.headers[NEXT_OFFSET]
-    if received != content:
-        raise WrongAnswerError("the bytes read are not the bytes written")
-
-
-def note_tails(paths: Iterable[str], tails: list[int]) -> Script:
-    for path in paths:
-        reply = yield build_request("HEAD", path)
-        expect(reply, 200)
-        tails.append(tail_position(reply.headers[NEXT_OFFSET]))
-
-
-def tail_position(offset: str) -> int:
-    """The byte position of an offset. The reference adds 5 bytes a message: at least the data."""
-    return int(offset.rpartition("_")[2])
-
-
-def create_streams(
-    port: int, paths: Sequence[str], body: bytes = b"", *, closed: bool = False
-) -> None:
-    lines = ["Stream-Closed: true"] if closed else []
-    lanes = [paths[lane::CREATE_CONNECTIONS] for lane in range(CREATE_CONNECTIONS)]
-    scripts = [create_all(lane, body, lines) for lane in lanes if lane]
-    run_scripts(port, scripts, timeout_s=SETUP_TIMEOUT_S)
-
-
-def fill_stream(port: int, path: str, bodies: Iterable[bytes]) -> None:
-    create_streams(port, [path])
-    run_scripts(port, [append_all(path, bodies)], timeout_s=SETUP_TIMEOUT_S)
-
-
-def check_stream(port: int, path: str, content: bytes) -> None:
-    script = compare_stream(path, content)
-    run_scripts(port, [script], timeout_s=SETUP_TIMEOUT_S, keep_bodies=True)
-
-
-def read_tails(port: int, paths: Sequence[str]) -> list[int]:
-    tails: list[int] = []
-    run_scripts(port, [note_tails(paths, tails)], timeout_s=SETUP_TIMEOUT_S)
-    return tails
-
-
-def run_crowd(port: int, path: str, readers: int, total_bytes: int) -> dict[str, float]:
-    scripts = [follow_stream(path, total_bytes) for _ in range(readers)]
-    cpu_before = time.process_time()
-    last_byte_s = run_scripts(port, scripts, timeout_s=60)
-    return {"last_byte_s": last_byte_s, "client_cpu_s": time.process_time() - cpu_before}
-
-
-def run_bulk(port: int, prefix: str, lanes: int, size: int, seconds: float) -> dict[str, float]:
-    """Append to the streams PREFIX-0, PREFIX-1 ... at once, each on a connection of its own."""
-    body = bytes(range(256)) * (size // 256)
-    paths = [f"{prefix}-{lane}" for lane in range(lanes)]
-    before = sum(read_tails(port, paths))
-    times_s: list[float] = []
-    cpu_before = time.process_time()
-    deadline = time.perf_counter() + seconds
-    scripts = [append_until(path, body, deadline, times_s) for path in paths]
-    took_s = run_scripts(port, scripts, timeout_s=seconds + 30)
-    cpu_s = time.process_time() - cpu_before
-    missing = len(times_s) * len(body) - (sum(read_tails(port, paths)) - before)
-    if missing > 0:
-        raise WrongAnswerError(f"{missing} acknowledged bytes are not in the streams")
-    return {
-        "rate": len(times_s) / took_s,
-        "p50_ms": percentile(times_s, 0.5) * 1000,
-        "p99_ms": percentile(times_s, 0.99) * 1000,
-        "client_cpu_s": cpu_s,
-    }
-
-
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.load.client")
-    kinds = parser.add_subparsers(dest="kind", required=True)
-    crowd = kinds.add_parser("crowd")
-    bulk = kinds.add_parser("bulk")
-    for kind in (crowd, bulk):
-        kind.add_argument("port", type=int)
-        kind.add_argument("path")
-        kind.add_argument("connections", type=int)
-        kind.add_argument("size", type=int)
-    bulk.add_argument("seconds", type=float)
-    options = parser.parse_args(arguments)
-    port, path = options.port, options.path
-    try:
-        if options.kind == "crowd":
-            result = run_crowd(port, path, options.connections, options.size)
-        else:
-            result = run_bulk(port, path, options.connections, options.size, options.seconds)
-    except RunFailedError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(json.dumps(result))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def parse_reads(metrics: str) -> int:
+    """GET requests that an origin has answered."""
+    return sum(int(float(value)) for value in READS.findall(metrics))

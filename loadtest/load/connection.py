@@ -1,26 +1,32 @@
-"""Connections of the load: HTTP/1.1 by hand, because a client library would be the limit.
+"""Connections of the load: HTTP/1.1 on bare sockets, because a client library would be the limit.
 
 A connection carries one request at a time. Its answer is taken whole, or piece by piece while it
-goes on (SSE). What breaks raises `Broken` with a reason short enough to be counted by.
+goes on (SSE), or as bytes that nobody looks at yet (`tap`). Bodies that are only counted are
+dropped by the kernel. What breaks raises `Broken` with a reason short enough to be counted by.
 """
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from functools import cache
+from typing import Any
 from urllib.parse import urlsplit
 
-from loadtest.load.meter import Meter
+from loadtest.errors import RunFailedError
 from loadtest.load.replies import BadReplyError, Reply, ReplyReader
 
 CONNECT_TIMEOUT_S = 10.0
+BUFFER = memoryview(bytearray(4 << 20))
+"""Of all connections: what has been read is taken out of it at once."""
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-OnBody = Callable[[bytes], None]
+OnBytes = Callable[[bytes], None]
 
 
-class Broken(Exception):
+class Broken(RunFailedError):
     """No whole answer: refused, reset, cut off, too late."""
 
 
@@ -29,6 +35,10 @@ class Target:
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+
+    @classmethod
+    def local(cls, port: int) -> "Target":
+        return cls("127.0.0.1", port)
 
     @classmethod
     def parse(cls, url: str, *, insecure: bool = False) -> "Target":
@@ -48,25 +58,109 @@ class Target:
         return f"{self.host}:{self.port}"
 
 
-class Connection(asyncio.Protocol):
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
+class Connection:
+    def __init__(self, sock: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sock: socket.socket | None = sock
         self._reader: ReplyReader | None = None
         self._answer: asyncio.Future[Reply] | None = None
-        self._on_body: OnBody | None = None
+        self._on_body: OnBytes | None = None
         self._unseen: list[bytes] = []
+        self._unsent = memoryview(b"")
         self.read_at = 0.0
         """When bytes were last read, whenever somebody gets to look at them."""
+        self.tap: OnBytes | None = None
+        """Gets all that arrives, unread, and nothing (`b""`) at the end."""
+        self._loop.add_reader(sock, self._readable)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is none
+    @property
+    def usable(self) -> bool:
+        return self._sock is not None
 
-    def data_received(self, data: bytes) -> None:
-        """Only note it: when a thousand answers arrive at once, all are read before one is seen."""
+    async def ask(
+        self, request: bytes, *, keep_body: bool = False, on_body: OnBytes | None = None
+    ) -> Reply:
+        self._on_body = on_body
+        keep = keep_body or on_body is not None
+        self._reader = ReplyReader(head_only=request.startswith(b"HEAD "), keep_body=keep)
+        self._answer = self._loop.create_future()
+        self.send(request)
+        try:
+            reply = await self._answer
+        except asyncio.CancelledError:
+            self.close()  # an answer may still come, and would be taken for the next one's
+            raise
+        if reply.headers.get("connection", "").lower() == "close":
+            self.close()
+        return reply
+
+    def send(self, data: bytes) -> None:
+        if self._sock is None:
+            raise Broken("closed")
+        if self._unsent:
+            self._unsent = memoryview(bytes(self._unsent) + data)
+            return
+        self._unsent = memoryview(data)
+        self._flush()
+        if self._unsent and self._sock is not None:
+            self._loop.add_writer(self._sock, self._writable)
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._loop.remove_reader(self._sock)
+            self._loop.remove_writer(self._sock)
+            self._sock.close()
+            self._sock = None
+
+    # -- called by the loop ----------------------------------------------------------------------
+
+    def _writable(self) -> None:
+        self._flush()
+        if not self._unsent and self._sock is not None:
+            self._loop.remove_writer(self._sock)
+
+    def _flush(self) -> None:
+        assert self._sock is not None
+        try:
+            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+        except WOULD_BLOCK:
+            pass
+        except OSError:
+            self._lose("reset")
+
+    def _readable(self) -> None:
+        self._read()
+        while isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
+            self._read()
+
+    def _read(self) -> None:
+        assert self._sock is not None
+        plain = not isinstance(self._sock, ssl.SSLSocket) and not self._unseen
+        unwanted = min(self._reader.skippable, len(BUFFER)) if plain and self._reader else 0
+        try:
+            count = self._sock.recv_into(BUFFER, unwanted, socket.MSG_TRUNC if unwanted else 0)
+        except WOULD_BLOCK:
+            return
+        except OSError:
+            self._lose("reset")
+            return
         self.read_at = time.perf_counter()
+        if not count:
+            self._lose("cut off")
+        elif self.tap is not None:
+            self.tap(bytes(BUFFER[:count]))
+        elif unwanted:
+            assert self._reader is not None
+            if self._reader.skip(count):
+                self._finish(self._reader.reply)
+        else:
+            self._note(bytes(BUFFER[:count]))
+
+    def _note(self, data: bytes) -> None:
+        """Look later: when a thousand answers arrive at once, all are read before one is seen."""
         self._unseen.append(data)
         if len(self._unseen) == 1:
-            asyncio.get_running_loop().call_soon(self._look)
+            self._loop.call_soon(self._look)
 
     def _look(self) -> None:
         data = b"".join(self._unseen)
@@ -90,92 +184,79 @@ class Connection(asyncio.Protocol):
             reader.reply.body.clear()
             self._on_body(piece)
         if whole:
-            answer.set_result(reader.reply)
+            self._finish(reader.reply)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._look()
-        self._transport = None
+    def _finish(self, reply: Reply) -> None:
+        reply.read_at = self.read_at
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(Broken("reset" if error else "cut off"))
+            self._answer.set_result(reply)
 
-    @property
-    def usable(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
-    async def ask(
-        self, request: bytes, *, keep_body: bool = False, on_body: OnBody | None = None
-    ) -> Reply:
-        if self._transport is None:
-            raise Broken("closed")
-        self._on_body = on_body
-        keep = keep_body or on_body is not None
-        self._reader = ReplyReader(head_only=request.startswith(b"HEAD "), keep_body=keep)
-        self._answer = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        try:
-            reply = await self._answer
-        except asyncio.CancelledError:
-            self.close()  # an answer may still come, and would be taken for the next one's
-            raise
-        if reply.headers.get("connection", "").lower() == "close":
-            self.close()
-        return reply
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    def _lose(self, reason: str) -> None:
+        self._look()
+        self.close()
+        if self.tap is not None:
+            self.tap(b"")
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(Broken(reason))
 
 
 async def connect(target: Target) -> Connection:
-    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            _, connection = await loop.create_connection(
-                Connection, target.host, target.port, ssl=target.tls
-            )
+            return Connection(await _open(target))
     except TimeoutError:
         raise Broken("no connection in time") from None
     except OSError:
         raise Broken("refused") from None
-    return connection
 
 
-class Pool:
-    """Kept-alive connections, as many as there are requests under way."""
-
-    def __init__(self, target: Target, meter: Meter) -> None:
-        self._target = target
-        self._meter = meter
-        self._idle: list[Connection] = []
-
-    async def ask(self, request: bytes, due: float | None, *, timeout_s: float) -> Reply:
-        """`due` is when we should have begun, by `time.perf_counter`; None for what follows on."""
-        if due is not None:
-            self._meter.left(time.perf_counter() - due)
-        connection = await self._take()
+async def _open(target: Target) -> socket.socket:
+    """At the first of the host's addresses that takes it."""
+    *others, last = _addresses(target.host, target.port)
+    for family, address in others:
         try:
-            async with asyncio.timeout(timeout_s):
-                reply = await connection.ask(request)
-        except TimeoutError:
-            raise Broken("no answer in time") from None
-        if connection.usable:
-            self._idle.append(connection)
-        return reply
-
-    async def _take(self) -> Connection:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable:
-                return connection
-        return await connect(self._target)
-
-    def close(self) -> None:
-        for connection in self._idle:
-            connection.close()
+            return await _open_at(family, address, target)
+        except OSError:
+            continue
+    return await _open_at(*last, target)
 
 
-def verdict_of(reply: Reply) -> str:
-    """The last cache's word of `Cache-Status`: hit, collapsed, hub, or why it went on."""
-    members = reply.headers.get("cache-status", "").rpartition(",")[2].split(";")[1:]
-    words = dict(member.strip().partition("=")[::2] for member in members)
-    return words.get("detail") or ("hit" if "hit" in words else words.get("fwd", ""))
+@cache
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, Any]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, address) for family, _, _, _, address in found]
+
+
+async def _open_at(family: socket.AddressFamily, address: Any, target: Target) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+        if target.tls is not None:
+            sock = target.tls.wrap_socket(
+                sock, server_hostname=target.host, do_handshake_on_connect=False
+            )
+            await _shake_hands(sock)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _shake_hands(sock: ssl.SSLSocket) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        ready = asyncio.Event()
+        try:
+            sock.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            add, remove = loop.add_reader, loop.remove_reader
+        except ssl.SSLWantWriteError:
+            add, remove = loop.add_writer, loop.remove_writer
+        add(sock, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            remove(sock)

@@ -1,24 +1,108 @@
-"""Runs scenarios: starts the servers, lets them take turns, and keeps every figure."""
+"""Scenarios that are measured in short rounds, with goals: how they run, and what is kept of them.
+
+In a `Contest` all peers stay up, and each round goes through them, starting with another one. A
+`Trial` is of our server alone: it starts it more than once on the same data, or looks at the same
+data in more than one way.
+"""
 
 import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import uvloop
 
 from loadtest.errors import RunFailedError
-from loadtest.load.goals import OURS
-from loadtest.load.origin import Contest, Plan, Sample, Trial
-from loadtest.load.suites import Suite
-from loadtest.peers.memory import OtherWork, await_idle
+from loadtest.load.goals import Measure
+from loadtest.peers.memory import OtherWork, await_idle, cpu_seconds
+from loadtest.peers.names import OURS
 from loadtest.peers.process import Server
 
 SETTLE_LIMIT_S = 3.0
 BUSY_CLIENT = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How often, how long and how much; the quick plan trades certainty for time."""
+
+    rounds: int = 7
+    crowd_rounds: int = 3
+    warm_up_s: float = 1.0
+    load_s: float = 2.0
+    bulk_s: float = 1.5
+    lines: int = 10_000_000  # of access logs
+    folder: Path = Path(".bench")  # for what trials write themselves
+    peers: tuple[str, ...] = ()  # who may take part in a trial beside ours
+
+
+QUICK = Plan(rounds=1, crowd_rounds=1, load_s=1.0, bulk_s=1.0, lines=500_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The figures of one run, and who used how much CPU meanwhile (1 = one core)."""
+
+    figures: Mapping[str, float]
+    server_cpu: float | None = None
+    client_cpu: float | None = None
+
+
+class Stopwatch:
+    """How long something takes, and how much CPU time server and client use meanwhile."""
+
+    def __init__(self, server: Server) -> None:
+        self._pid = server.pid
+        self._server_cpu_s = cpu_seconds(server.pid)
+        self._client_cpu_s = time.process_time()
+        self._start = time.perf_counter()
+
+    @property
+    def took_s(self) -> float:
+        return time.perf_counter() - self._start
+
+    def sample(self, figures: Mapping[str, float]) -> Sample:
+        took_s = self.took_s
+        server_cpu_s = cpu_seconds(self._pid) - self._server_cpu_s
+        client_cpu_s = time.process_time() - self._client_cpu_s
+        return Sample(figures, server_cpu_s / took_s, client_cpu_s / took_s)
+
+
+LaunchPeer = Callable[[str], AbstractContextManager[Server]]
+Launch = Callable[[], AbstractContextManager[Server]]
+Sides = Mapping[str, Sequence[Sample]]
+"""The rounds of those who are compared; most trials have `OURS` only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    name: str
+    label: str
+    measures: tuple[Measure, ...]
+    prepare: Callable[[Server, Plan], Coroutine[Any, Any, object]]
+    measure: Callable[[Server, Plan], Coroutine[Any, Any, Sample]]
+    count_rounds: Callable[[Plan], int] = lambda plan: plan.rounds
+    in_quick: bool = True
+    needs_wrk: bool = False
+    peers: tuple[str, ...] | None = None
+    """Those who can take part; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    name: str
+    label: str
+    measures: tuple[Measure, ...]
+    run: Callable[[Launch, Plan], Coroutine[Any, Any, Sides]]
+    in_quick: bool = True
+    needs_wrk: bool = False
 
 
 @dataclass(slots=True)
@@ -62,13 +146,12 @@ class Results:
         self.write("skip", what=what, reason=reason)
 
 
-def run_trial(trial: Trial, suite: Suite, plan: Plan, scratch: Path, results: Results) -> None:
+def run_trial(trial: Trial, launch: LaunchPeer, plan: Plan, results: Results) -> None:
     print(f"{trial.name}: {OURS}", file=sys.stderr)
     os.sync()
     others = OtherWork([])  # the servers count as ours once they have ended
     try:
-        with suite.open_stage(scratch) as launch:
-            sides = trial.run(partial(launch, OURS), plan)
+        sides = uvloop.run(trial.run(partial(launch, OURS), plan))
         cores = others.cores()
         for side, samples in sides.items():
             for number, sample in enumerate(samples, 1):
@@ -76,28 +159,21 @@ def run_trial(trial: Trial, suite: Suite, plan: Plan, scratch: Path, results: Re
     except RunFailedError as error:
         results.fail(trial.name, OURS, 0, error)
     finally:
-        shutil.rmtree(scratch / OURS, ignore_errors=True)
+        shutil.rmtree(plan.folder / OURS, ignore_errors=True)
 
 
 def run_contest(
-    contest: Contest,
-    suite: Suite,
-    peers: Sequence[str],
-    plan: Plan,
-    scratch: Path,
-    results: Results,
+    contest: Contest, launch: LaunchPeer, peers: Sequence[str], plan: Plan, results: Results
 ) -> None:
-    """All peers stay up; each round goes through them, starting with another one."""
     with ExitStack() as stack:
-        launch = stack.enter_context(suite.open_stage(scratch))
         servers: dict[str, Server] = {}
         for peer in peers:
             if contest.peers is not None and peer not in contest.peers:
                 continue
-            stack.callback(shutil.rmtree, scratch / peer, ignore_errors=True)
+            stack.callback(shutil.rmtree, plan.folder / peer, ignore_errors=True)
             try:
                 server = stack.enter_context(launch(peer))
-                contest.prepare(server, plan)
+                uvloop.run(contest.prepare(server, plan))
                 settle(server)
                 servers[peer] = server
             except RunFailedError as error:
@@ -112,7 +188,7 @@ def take_turns(contest: Contest, servers: dict[str, Server], plan: Plan, results
         for peer in turn_order(list(servers), number):
             others = OtherWork([server.pid for server in servers.values()])
             try:
-                sample = contest.measure(servers[peer], plan)
+                sample = uvloop.run(contest.measure(servers[peer], plan))
                 results.add(contest.name, peer, number, sample, others.cores())
             except RunFailedError as error:
                 results.fail(contest.name, peer, number, error)

@@ -1,4 +1,4 @@
-"""The scenarios: each a crowd, and what is to be learnt from it."""
+"""The scenarios of `weir load`: each a crowd at a given pace, and what is to be learnt from it."""
 
 import asyncio
 import time
@@ -9,9 +9,14 @@ from typing import Any
 
 from loadtest.load.readers import catch_up, follow, wait_for_news
 from loadtest.load.session import Knobs, Session, SetupFailed
+from loadtest.peers.names import ENVOY, NGINX, NODE, OURS, VARNISH
+from protocol.offsets import START
 
 ZIPF = 1.1
 ARRIVAL_S = 1.0
+
+
+Read = Callable[[Session, str, str], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,11 @@ class Scenario:
     """The kind whose times are the result."""
     knobs: Knobs
     run: Callable[[Session], Awaitable[None]]
+    peers: tuple[str, ...] = (OURS, NODE, NGINX, VARNISH, ENVOY)
+    """Whom `weir load compare` runs it on."""
+    least_s: float = 0.0
+    """Shorter, it would tell nothing."""
+    wants_tokens: Callable[[Knobs], int] | None = None
 
     def sentence(self, knobs: Mapping[str, float]) -> str:
         """With the number of readers, where it speaks of them."""
@@ -30,18 +40,17 @@ class Scenario:
 
 
 async def run_polls(session: Session) -> None:
-    path = session.new_path("polls")
-    offset = await session.create(path)
-    await _gather_crowd(session, lambda: wait_for_news(session, path, offset))
-    await session.begin()
-    await session.append_paced([path])
-    await session.await_deliveries()
+    await _deliver(session, wait_for_news)
 
 
 async def run_fanout(session: Session) -> None:
-    path = session.new_path("fanout")
+    await _deliver(session, follow)
+
+
+async def _deliver(session: Session, read: Read) -> None:
+    path = session.new_path("news")
     offset = await session.create(path)
-    await _gather_crowd(session, lambda: follow(session, path, offset))
+    await _gather_crowd(session, lambda: read(session, path, offset))
     await session.begin()
     await session.append_paced([path])
     await session.await_deliveries()
@@ -61,8 +70,7 @@ async def run_stampede(session: Session) -> None:
     """Waves of readers, each on a stream that nobody has read before."""
     waves = max(1, round(session.knobs.seconds * session.knobs.rate))
     paths = [session.new_path("stampede") for _ in range(waves)]
-    for path in paths:
-        await session.create(path, b"x" * session.knobs.size, closed=True)
+    await session.create_all(paths, b"x" * session.knobs.size, closed=True)
     await session.begin()
     unread = iter(paths)
     async for due in session.due_times(session.knobs.rate):
@@ -73,7 +81,7 @@ async def run_stampede(session: Session) -> None:
 
 
 async def run_zipf(session: Session) -> None:
-    paths = await session.create_all("zipf")
+    paths = await session.create_streams("zipf", closed=True)
     await session.begin()
     await _read_paced(session, paths)
 
@@ -93,16 +101,14 @@ async def run_cold(session: Session) -> None:
     """Zipf again; in the middle the cache loses everything."""
     if session.restart is None:
         raise SetupFailed("the scenario cold needs --restart COMMAND, which restarts the target")
-    paths = await session.create_all("cold")
+    paths = await session.create_streams("cold", closed=True)
     await session.begin()
     session.spawn(_restart_at(session, session.knobs.seconds / 2))
     await _read_paced(session, paths)
 
 
 async def run_append(session: Session) -> None:
-    paths = [session.new_path("append") for _ in range(session.knobs.streams)]
-    for path in paths:
-        await session.create(path)
+    paths = await session.create_streams("append")
     await session.begin()
     await session.append_paced(paths)
     await session.drain()
@@ -110,9 +116,7 @@ async def run_append(session: Session) -> None:
 
 async def run_browsers(session: Session) -> None:
     """People come, catch up, follow for a while, go, and come back to where they were."""
-    paths = [session.new_path("browsers") for _ in range(session.knobs.streams)]
-    for path in paths:
-        await session.create(path)
+    paths = await session.create_streams("browsers")
     await session.begin()
     for number in range(session.knobs.readers):
         session.spawn(_browse(session, paths, by_polls=number % 3 == 0))
@@ -120,7 +124,7 @@ async def run_browsers(session: Session) -> None:
 
 
 async def _browse(session: Session, paths: Sequence[str], *, by_polls: bool) -> None:
-    path, offset = session.random.choice(paths), "-1"
+    path, offset = session.random.choice(paths), START
     await asyncio.sleep(session.random.uniform(0, ARRIVAL_S))
     while True:
         offset = await catch_up(session, path, time.perf_counter(), offset)
@@ -157,7 +161,7 @@ async def _read_paced(session: Session, paths: Sequence[str]) -> None:
 
 
 async def _read(session: Session, path: str, due: float) -> None:
-    await session.ask("read", session.request("GET", path, "?offset=-1"), due, 200)
+    await session.ask("read", session.request("GET", path, f"?offset={START}"), due, 200)
 
 
 async def _restart_at(session: Session, after_s: float) -> None:
@@ -219,6 +223,7 @@ SCENARIOS = {
             "connect",
             Knobs(seconds=75, readers=500, rate=2, size=256),
             run_rotation,
+            least_s=75,
         ),
         Scenario(
             "cold",
@@ -226,6 +231,7 @@ SCENARIOS = {
             "read",
             Knobs(seconds=20, streams=1000, rate=1000, size=1024),
             run_cold,
+            peers=(OURS, NGINX, VARNISH, ENVOY),  # those with a cache
         ),
         Scenario(
             "tokens",
@@ -233,6 +239,8 @@ SCENARIOS = {
             "read",
             Knobs(seconds=10, streams=100, rate=500, size=1024),
             run_tokens,
+            peers=(OURS, ENVOY),  # those who check tokens
+            wants_tokens=tokens_wanted,
         ),
     )
 }

@@ -4,9 +4,11 @@ import asyncio
 import re
 import time
 
-from loadtest.load.client import NEXT_OFFSET
-from loadtest.load.connection import Broken, Connection, connect, verdict_of
-from loadtest.load.session import ANSWER_TIMEOUT_S, HOLD_TIMEOUT_S, Session, reached_tail
+from loadtest.load.client import NEXT_OFFSET, reached_tail
+from loadtest.load.connection import Broken, Connection, connect
+from loadtest.load.replies import verdict_of
+from loadtest.load.session import HOLD_TIMEOUT_S, Session
+from protocol.offsets import START
 
 CURSOR = "stream-cursor"
 CONTROL_OFFSET = re.compile(rb'"streamNextOffset"\s*:\s*"([^"]+)"')
@@ -46,18 +48,16 @@ async def wait_for_news(session: Session, path: str, offset: str) -> None:
                     request = session.request("GET", path, query)
                     reply = await connection.ask(request, keep_body=True)
             except (Broken, TimeoutError) as error:
-                session.meter.failed("long-poll", str(error) or "no answer in time")
-                await asyncio.sleep(session.random.uniform(*PAUSE_S))
+                await _failed(session, "long-poll", str(error) or "no answer in time")
                 continue
             finally:
                 session.waiting -= 1
             if reply.status not in (200, 204):
-                session.meter.failed("long-poll", str(reply.status))
-                await asyncio.sleep(session.random.uniform(*PAUSE_S))
+                await _failed(session, "long-poll", str(reply.status))
                 continue
-            held_s, verdict = time.perf_counter() - begun, verdict_of(reply)
-            session.meter.done("long-poll", held_s, reply.body_bytes, verdict)
-            session.note_delivery(bytes(reply.body), connection.read_at)
+            held_s = reply.read_at - begun
+            session.meter.done("long-poll", held_s, reply.body_bytes, verdict_of(reply))
+            session.note_delivery(bytes(reply.body), reply.read_at)
             offset = reply.headers.get(NEXT_OFFSET, offset)
             cursor = reply.headers.get(CURSOR, "")
     finally:
@@ -88,7 +88,7 @@ async def _follow_once(session: Session, path: str, events: Events, since: float
     try:
         connection = await connect(session.target)
     except Broken as error:
-        return await _failed(session, str(error), since)
+        return await _failed(session, "connect", str(error), since)
     session.waiting += 1
     try:
         request = session.request(
@@ -96,40 +96,32 @@ async def _follow_once(session: Session, path: str, events: Events, since: float
         )
         reply = await connection.ask(request, on_body=take)
         if reply.status != 200:
-            return await _failed(session, str(reply.status), since)
+            return await _failed(session, "connect", str(reply.status), since)
     except Broken as error:
         if str(error) == "reset" or not begun:
-            return await _failed(session, str(error), since)
+            return await _failed(session, "connect", str(error), since)
     finally:
         session.waiting -= 1
         connection.close()
     return time.perf_counter()
 
 
-async def _failed(session: Session, reason: str, since: float) -> float:
-    session.meter.failed("connect", reason)
+async def _failed(session: Session, what: str, reason: str, since: float = 0.0) -> float:
+    session.meter.failed(what, reason)
     await asyncio.sleep(session.random.uniform(*PAUSE_S))
     return since
 
 
-async def catch_up(session: Session, path: str, due: float, offset: str = "-1") -> str:
+async def catch_up(session: Session, path: str, due: float, offset: str = START) -> str:
     """Read on to the tail, answer by answer, and count that as one; the offset there."""
     size, first = 0, True
     while True:
         request = session.request("GET", path, f"?offset={offset}")
-        try:
-            reply = await session.pool.ask(
-                request, due if first else None, timeout_s=ANSWER_TIMEOUT_S
-            )
-        except Broken as error:
-            session.meter.failed("catch-up", str(error))
-            return offset
-        if reply.status != 200:
-            session.meter.failed("catch-up", str(reply.status))
+        reply = await session.ask("read", request, due, 200, late=first)
+        if reply is None:
             return offset
         size, first = size + reply.body_bytes, False
         offset = reply.headers.get(NEXT_OFFSET, offset)
-        session.meter.done("read", time.perf_counter() - due, reply.body_bytes, verdict_of(reply))
         if reached_tail(reply) or not reply.body_bytes:
-            session.meter.done("catch-up", time.perf_counter() - due, size)
+            session.meter.done("catch-up", reply.read_at - due, size)
             return offset

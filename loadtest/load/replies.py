@@ -4,6 +4,7 @@ Bodies are counted, not kept, unless asked: a crowd of readers must cost the cli
 """
 
 from dataclasses import dataclass, field
+from email.message import Message as MimeHeaders
 from enum import Enum
 
 from loadtest.errors import RunFailedError
@@ -19,6 +20,8 @@ class Reply:
     headers: dict[str, str]
     body_bytes: int = 0
     body: bytearray = field(default_factory=bytearray)
+    read_at: float = 0.0
+    """When its last byte was read, by `time.perf_counter`."""
 
 
 class _Part(Enum):
@@ -130,3 +133,20 @@ def _chunk_size(line: bytes) -> int:
         return int(line.split(b";")[0], 16)
     except ValueError as error:
         raise BadReplyError(f"no chunk size: {line[:40]!r}") from error
+
+
+def verdict_of(reply: Reply) -> str:
+    """The last cache's word of `Cache-Status`: hit, collapsed, hub, or why it went on."""
+    members = reply.headers.get("cache-status", "").rpartition(",")[2].split(";")[1:]
+    words = dict(member.strip().partition("=")[::2] for member in members)
+    return words.get("detail") or ("hit" if "hit" in words else words.get("fwd", ""))
+
+
+def split_parts(content_type: str, body: bytes) -> list[bytes]:
+    """The contents of a multipart entity whose parts all have headers; none if it is not whole."""
+    headers = MimeHeaders()
+    headers["Content-Type"] = content_type
+    _, *parts = (b"\r\n" + body).split(f"\r\n--{headers.get_boundary()}".encode())
+    if len(parts) < 2 or parts[-1].strip() != b"--":
+        return []
+    return [part.partition(b"\r\n\r\n")[2] for part in parts[:-1]]

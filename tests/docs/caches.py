@@ -18,8 +18,7 @@ from typing import Any
 from loadtest.errors import UnavailableError
 from loadtest.peers.configs import NGINX_FRAME
 from loadtest.peers.debian import unpack_debian
-from loadtest.peers.process import Server, Start, run_process
-from loadtest.peers.servers import free_port
+from loadtest.peers.process import Server, Start, free_port, run_process
 from tests.docs.snippets import ROOT, snippets_of
 from tests.helpers.require import need
 

@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse_metrics
 
 from gateway.config import GatewayConfig
-from loadtest.peers.servers import free_port
+from loadtest.peers.process import free_port
 from tests.helpers.envoy import Envoy, running_envoy
 from tests.helpers.gateway import KEY, bearer, make_gateway_config
 from tests.helpers.http2 import Http2

@@ -17,7 +17,7 @@ from pytest_aiohttp.plugin import AiohttpRawServer
 from gateway import cdn
 from gateway.cdn import PurgeHook, cdn_headers, fill_text, fill_url, is_public, stream_tag
 from gateway.config import CdnConfig
-from loadtest.peers.servers import free_port
+from loadtest.peers.process import free_port
 from tests.helpers.scripted_origin import until
 
 # -- with an answer ------------------------------------------------------------------------------

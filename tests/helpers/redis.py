@@ -18,7 +18,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from loadtest.errors import UnavailableError
-from loadtest.peers.servers import find_redis, free_port, redis_command
+from loadtest.peers.process import free_port
+from loadtest.peers.servers import find_redis, redis_command
 from tests.helpers.require import need
 
 START_S = 60.0

@@ -7,23 +7,23 @@ import pytest
 
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.load import compare as comparing
-from loadtest.load.goals import NGINX, OURS
 from loadtest.load.paced import SCENARIOS
 from loadtest.load.session import Knobs
+from loadtest.peers.names import NGINX, OURS
+from loadtest.peers.servers import PROXIES
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A world of two peers, one of which is not there."""
 
-    def ensure(peer: str) -> None:
-        if peer == NGINX:
-            raise UnavailableError("nginx is not there")
+    def ensure() -> None:
+        raise UnavailableError("nginx is not there")
 
     polls = replace(SCENARIOS["polls"], knobs=Knobs(seconds=1, readers=10, rate=4, size=256))
     monkeypatch.setattr(comparing, "SCENARIOS", {"polls": polls})
     monkeypatch.setattr(comparing, "PEERS", (OURS, NGINX))
-    monkeypatch.setattr(comparing, "ensure_proxy", ensure)
+    monkeypatch.setitem(PROXIES, NGINX, replace(PROXIES[NGINX], ensure=ensure))
     monkeypatch.setattr(comparing, "RESULTS", tmp_path / "load-results")
     monkeypatch.setattr(comparing, "write_report", lambda runs, folder, images: folder)
     return tmp_path

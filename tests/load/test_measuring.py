@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.load.connection import Target, verdict_of
+from loadtest.load.connection import Target
 from loadtest.load.histogram import bin_of, percentile, top_of, total
 from loadtest.load.meter import Meter
 from loadtest.load.records import Ended, Gauges, Run, Second, Started, decode, encode, read_run
-from loadtest.load.replies import Reply
+from loadtest.load.replies import Reply, verdict_of
 from loadtest.load.summary import describe_knobs, summarise
 from loadtest.load.view import View, sparkline
 

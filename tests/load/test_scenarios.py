@@ -11,16 +11,13 @@ from urllib.request import urlopen
 
 import pytest
 
-from loadtest.load.compare import fix_port, peers_of
 from loadtest.load.connection import Target
-from loadtest.load.goals import ENVOY, NGINX, NODE, OURS
 from loadtest.load.paced import SCENARIOS
-from loadtest.load.program import Order, find_scenario, run_order, turn_knobs
 from loadtest.load.readers import Events
-from loadtest.load.runner import Witness
+from loadtest.load.run import Order, Witness, find_scenario, run_order, turn_knobs
 from loadtest.load.session import Session, SetupFailed
 from loadtest.load.summary import summarise
-from loadtest.peers.process import Start
+from loadtest.peers.names import ENVOY, NGINX, NODE, OURS, VARNISH
 from tests.helpers.gateway import KEY, LocalGateway, make_gateway_config
 from tests.helpers.keys import make_token
 from tests.helpers.origin import LocalOrigin
@@ -187,14 +184,6 @@ def test_events_come_whole_whatever_the_pieces() -> None:
 
 
 def test_scenarios_are_compared_with_those_they_concern() -> None:
-    everyone = [OURS, NODE, NGINX, ENVOY]
-    assert peers_of(SCENARIOS["polls"], everyone) == everyone
-    assert peers_of(SCENARIOS["cold"], everyone) == [OURS, NGINX, ENVOY]
-    assert peers_of(SCENARIOS["tokens"], everyone) == [OURS, ENVOY]
-
-
-def test_a_restarted_server_keeps_its_port() -> None:
-    fixed = fix_port(Start(["weir", "gateway", "--port", "0", "--origin", "u"]))
-    assert fixed.port and fixed.command[3] == str(fixed.port)
-    told = Start(["nginx", "-c", "f"], 8081)
-    assert fix_port(told) is told
+    assert SCENARIOS["polls"].peers == (OURS, NODE, NGINX, VARNISH, ENVOY)
+    assert SCENARIOS["cold"].peers == (OURS, NGINX, VARNISH, ENVOY)
+    assert SCENARIOS["tokens"].peers == (OURS, ENVOY)

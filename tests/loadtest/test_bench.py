@@ -11,10 +11,11 @@ from loadtest.bench import (
 )
 from loadtest.errors import RunFailedError
 from loadtest.load.contest import Results
-from loadtest.load.goals import Bound, Judgement, Target, Verdict
-from loadtest.load.suites import ORIGIN_SUITE
+from loadtest.load.goals import Judgement, Verdict, below
+from loadtest.load.suites import SUITES
 
-MISSED = Judgement(Target("idle", "ready", Bound.BELOW_LIMIT, 15.0), 20.0, Verdict.MISSED)
+MISSED = Judgement("idle", "ready", below(15), 20.0, Verdict.MISSED)
+ORIGIN = SUITES[0]
 
 
 def test_a_missed_target_fails_only_when_strict() -> None:
@@ -39,8 +40,8 @@ def test_a_skip_fails_only_where_all_is_required(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_quick_run_leaves_out_what_takes_long() -> None:
-    every = set(default_names(ORIGIN_SUITE, quick=False))
-    left_out = every - set(default_names(ORIGIN_SUITE, quick=True))
+    every = set(default_names(ORIGIN, quick=False))
+    left_out = every - set(default_names(ORIGIN, quick=True))
     assert left_out == {"idle", "unlike64"}
 
 
@@ -58,7 +59,7 @@ def test_report_names_machine_skips_and_failures(tmp_path: Path) -> None:
     results.skip("node-file", "no Node")
     results.fail("crowd", "ours", 2, RunFailedError("too late"))
     facts = {**describe_machine(tmp_path), "took_s": 12.3, "stolen_cpu": 0.02, "other_cpu": 0.1}
-    text = render_report(ORIGIN_SUITE, facts, results, [MISSED])
+    text = render_report(ORIGIN, facts, results, [MISSED])
     assert "used 0.10 cores (median), other machines of the host 2% of the CPU" in text
     assert "skipped: node-file: no Node\nFAILED: crowd, ours, round 2: too late\n" in text
     assert text.endswith("0 of 1 targets reached, 12 s")

@@ -1,77 +1,92 @@
+"""What a client of streams asks, and which answers it refuses."""
+
+from collections.abc import Iterator
+
 import pytest
 
-from loadtest.load.client import (
-    WrongAnswerError,
-    append_all,
-    build_request,
-    compare_stream,
-    follow_stream,
-    note_tails,
-)
-from loadtest.load.exchange import Script
-from loadtest.load.replies import Reply
+from loadtest.load.client import Client, RefusedError, WrongAnswerError, fetch_metrics, parse_reads
+from loadtest.load.connection import Target
+from tests.helpers.origin import LocalOrigin
+from tests.helpers.scripted_origin import Answer, ScriptedOrigin
+
+PATH = "/v1/stream/s"
+METRICS = """\
+# TYPE weir_origin_requests_total counter
+weir_origin_requests_total{method="GET",status="200"} 3.0
+weir_origin_requests_total{method="GET",status="204"} 2.0
+weir_origin_requests_total{method="POST",status="204"} 9.0
+"""
 
 
-def chunk(size: int, offset: str, *, last: bool = False) -> Reply:
-    headers = {"stream-next-offset": offset}
-    if last:
-        headers["stream-up-to-date"] = "true"
-    return Reply(200, headers, size, bytearray(b"x" * size))
+def chunk(body: bytes, offset: str, *, last: bool = False) -> Answer:
+    headers = {"Stream-Next-Offset": offset} | ({"Stream-Up-To-Date": "true"} if last else {})
+    return Answer(200, headers, body)
 
 
-def play(script: Script, *replies: Reply) -> list[str]:
-    """Answer the script with these replies; the request lines it sent."""
-    lines = [next(script)]
-    try:
-        for reply in replies:
-            lines.append(script.send(reply))
-    except StopIteration:
-        return [line.split(b" HTTP/1.1")[0].decode() for line in lines]
-    raise AssertionError("the script wants to go on")
+@pytest.fixture
+def server() -> Iterator[ScriptedOrigin]:
+    with ScriptedOrigin() as server:
+        yield server
 
 
-def test_request_bytes() -> None:
-    assert build_request("GET", "a/b", query="?offset=-1") == (
-        b"GET /v1/stream/a/b?offset=-1 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+def client_of(server: ScriptedOrigin) -> Client:
+    return Client(Target.parse(server.url), ["one", "two"])
+
+
+def test_requests_take_turns_with_the_tokens() -> None:
+    client = Client(Target("a", 1), ["one", "two"])
+    first = client.request("GET", "a/b", "?offset=-1")
+    assert first == (
+        b"GET /v1/stream/a/b?offset=-1 HTTP/1.1\r\nHost: a:1\r\nAuthorization: Bearer one\r\n\r\n"
     )
-    assert build_request("POST", "a", b"xyz").endswith(b"Content-Length: 3\r\n\r\nxyz")
+    assert client.request("POST", "a", body=b"xyz").endswith(b"Content-Length: 3\r\n\r\nxyz")
+    assert b"Bearer one" in client.request("GET", "a")
+    assert b"Bearer" not in Client(Target("a", 1)).request("GET", "a")
 
 
-def test_reader_follows_until_up_to_date() -> None:
-    assert play(follow_stream("s", 5), chunk(3, "0_3"), chunk(2, "0_5", last=True)) == [
-        "GET /v1/stream/s?offset=-1",
-        "GET /v1/stream/s?offset=0_3",
-    ]
+async def test_a_reader_follows_to_the_tail(server: ScriptedOrigin) -> None:
+    chunks = [chunk(b"abc", "0_3"), chunk(b"de", "0_5", last=True)]
+    server.on("GET", PATH, chunks)
+    async with client_of(server) as client:
+        await client.check_content("s", b"abcde")
+        assert [one.target.partition("=")[2] for one in server.requests] == ["-1", "0_3"]
+        server.on("GET", PATH, chunks)
+        with pytest.raises(WrongAnswerError, match="not the bytes written"):
+            await client.check_content("s", b"abcdX")
 
 
 @pytest.mark.parametrize(
-    "replies",
-    [
-        [chunk(3, "0_3"), chunk(1, "0_4", last=True)],
-        [chunk(3, "0_3"), chunk(0, "0_3")],
-        [Reply(404, {})],
-        [Reply(200, {}, 3)],
-    ],
-    ids=["too short", "stuck", "gone", "no next offset"],
+    "answer",
+    [chunk(b"", "-1"), Answer(404), Answer(200, {}, b"abc")],
+    ids=["stuck", "gone", "no next offset"],
 )
-def test_reader_refuses_wrong_answers(replies: list[Reply]) -> None:
-    with pytest.raises(WrongAnswerError):
-        play(follow_stream("s", 5), *replies)
+async def test_a_reader_refuses_wrong_answers(server: ScriptedOrigin, answer: Answer) -> None:
+    server.on("GET", PATH, answer)
+    async with client_of(server) as client:
+        with pytest.raises(WrongAnswerError):
+            async for _ in client.follow("s"):
+                pass
 
 
-def test_comparing_reader_sees_a_changed_byte() -> None:
-    play(compare_stream("s", b"xxxxx"), chunk(3, "0_3"), chunk(2, "0_5", last=True))
-    with pytest.raises(WrongAnswerError):
-        play(compare_stream("s", b"xxxxy"), chunk(3, "0_3"), chunk(2, "0_5", last=True))
+async def test_a_writer_wants_success(server: ScriptedOrigin) -> None:
+    server.on("POST", PATH, Answer(204))
+    async with client_of(server) as client:
+        await client.append("s", b"1")
+        server.on("POST", PATH, Answer(503))
+        with pytest.raises(RefusedError, match="answered with 503"):
+            await client.append("s", b"1")
 
 
-def test_writer_wants_success() -> None:
-    assert len(play(append_all("s", [b"1", b"2"]), Reply(204, {}), Reply(200, {}))) == 2
-    with pytest.raises(WrongAnswerError):
-        play(append_all("s", [b"1"]), Reply(503, {}))
+async def test_streams_are_made_filled_and_measured(origin: LocalOrigin) -> None:
+    async with Client(Target.local(origin.port)) as client:
+        await client.create_all([f"many/{number}" for number in range(100)], b"12345")
+        await client.fill("one", [b"abc", b"de"])
+        assert await client.tails(["one", "many/0", "many/99"]) == [5, 5, 5]
+        before = parse_reads(await fetch_metrics(client.target))
+        await client.check_content("one", b"abcde")
+        assert parse_reads(await fetch_metrics(client.target)) == before + 2
 
 
-def test_tails_are_byte_positions() -> None:
-    tails: list[int] = []
-    play(note_tails(["a", "b"], tails), chunk(0, "0000_0012"), chunk(0, "0000_0034"))
-    assert tails == [12, 34]
+def test_only_reads_are_counted() -> None:
+    assert parse_reads(METRICS) == 5
+    assert parse_reads("") == 0

@@ -10,7 +10,7 @@ import pytest
 
 from loadtest.errors import UnavailableError
 from loadtest.faults.plan import BREAKS, PlanError
-from loadtest.faults.proxy import FaultProxy, find_program, read_injected, start_faults, write_plan
+from loadtest.faults.proxy import FaultProxy, find_program, start_faults
 from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.helpers.rawhttp import Client, Connection, EventStream, Response, wait_until
 from tests.helpers.require import need
@@ -227,14 +227,14 @@ def test_a_client_that_leaves_is_gone_at_the_origin_too(rig: Rig) -> None:
 
 def test_a_wrong_plan_is_refused_before_it_is_written(tmp_path: Path) -> None:
     with pytest.raises(PlanError):
-        write_plan(tmp_path / "plan.json", {"faults": {"burn": 1}})
+        FaultProxy("", 1, tmp_path).set_plan({"faults": {"burn": 1}})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_half_a_line_of_the_log_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text('{"fault": "drop"}\n{"fau')
-    assert read_injected(tmp_path / "log") == [{"fault": "drop"}]
-    assert read_injected(tmp_path / "none") == []
+    (tmp_path / "faults.jsonl").write_text('{"fault": "drop"}\n{"fau')
+    assert FaultProxy("", 1, tmp_path).injected() == [{"fault": "drop"}]
+    assert FaultProxy("", 1, tmp_path / "none").injected() == []
 
 
 def _serve_events(origin: ScriptedOrigin, pieces: list[bytes | float | Gate]) -> None:

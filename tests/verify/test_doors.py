@@ -2,8 +2,8 @@
 
 import pytest
 
+from loadtest.peers.process import free_port
 from loadtest.verify.doors import CUT, REFUSED, RESET, TIMEOUT, Answer, Door, Doors, make_session
-from loadtest.verify.fleet import pick_ports
 from tests.helpers.scripted_origin import Answer as Scripted
 from tests.helpers.scripted_origin import ScriptedOrigin
 
@@ -53,7 +53,7 @@ async def test_how_a_try_ended_is_told_apart(name: str) -> None:
 
 
 async def test_nobody_there_is_refused() -> None:
-    (port,) = pick_ports(1)
+    port = free_port()
     async with make_session() as session:
         door = Door("nobody", f"http://127.0.0.1:{port}")
         answer = await Doors(session).ask(door, "GET", "a", {})

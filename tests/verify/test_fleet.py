@@ -8,21 +8,19 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import RunFailedError, UnavailableError
+from loadtest.peers.process import READY_TIMEOUT_S, Start, free_port
 from loadtest.verify.doors import Door
-from loadtest.verify.fleet import (
-    SERVER_PORTS,
-    START_SECS,
-    EnvoyOrder,
-    Fleet,
-    Part,
-    make_fleet,
-    pick_ports,
-)
+from loadtest.verify.fleet import EnvoyOrder, Fleet, Part, make_fleet
 from tests.helpers.processes import is_gone
 from tests.helpers.rawhttp import wait_until
 from tests.helpers.server import ROOT
 
-PROGRAM = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+PROGRAM = """
+import os, socket, sys, time
+open("pid", "w").write(str(os.getpid()))
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+time.sleep(60)
+"""
 
 
 def is_written(folder: Path) -> bool:
@@ -30,16 +28,13 @@ def is_written(folder: Path) -> bool:
 
 
 def make_part(folder: Path, program: str = PROGRAM) -> Part:
-    async def ready() -> bool:
-        return is_written(folder)
-
-    return Part("part", folder, [sys.executable, "-c", program], ready)
+    port = free_port()
+    return Part("part", folder, Start([sys.executable, "-c", program, str(port)], port))
 
 
 async def start(part: Part, folder: Path) -> int:
-    (folder / "pid").unlink(missing_ok=True)
     await part.start()
-    return int((folder / "pid").read_text())
+    return int((folder / "part/pid").read_text())
 
 
 async def test_a_part_can_be_killed_and_started_again(tmp_path: Path) -> None:
@@ -60,21 +55,27 @@ async def test_a_part_that_does_not_start_is_told_with_its_log(tmp_path: Path) -
 
 
 RUN = """
-import sys, time
+import asyncio, sys
 from pathlib import Path
+from loadtest.peers.process import Start
 from loadtest.verify.fleet import Part
-Part("part", Path.cwd(), [sys.executable, "-c", sys.argv[1]], lambda: None).launch()
-time.sleep(60)
+async def run():
+    port = int(sys.argv[2])
+    await Part("part", Path.cwd(), Start([sys.executable, "-c", *sys.argv[1:]], port)).start()
+    await asyncio.sleep(60)
+asyncio.run(run())
 """
 
 
 def test_nothing_of_a_fleet_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
     """The run is a process of its own here, which starts a part and is then killed."""
     env = os.environ | {"PYTHONPATH": str(ROOT)}
-    run = subprocess.Popen([sys.executable, "-c", RUN, PROGRAM], env=env, cwd=tmp_path)
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, PROGRAM, str(free_port())], env=env, cwd=tmp_path
+    )
     try:
-        wait_until(lambda: is_written(tmp_path), START_SECS)
-        part = int((tmp_path / "pid").read_text())
+        wait_until(lambda: is_written(tmp_path / "part"), READY_TIMEOUT_S)
+        part = int((tmp_path / "part/pid").read_text())
         assert not is_gone(part)
     finally:
         run.kill()
@@ -91,11 +92,3 @@ async def test_what_is_not_installed_is_left_out_and_said(tmp_path: Path) -> Non
     assert "envoy: no Envoy here" in fleet.missing
     assert {"origin", "gateway-0", "gateway-1"} <= fleet.parts.keys()
     assert [type(door) for door in fleet.front] == [Door, Door]
-
-
-def test_ports_are_none_that_a_client_could_be_given() -> None:
-    ports = pick_ports(20)
-    assert len(set(ports)) == 20
-    assert all(SERVER_PORTS[0] <= port < SERVER_PORTS[1] for port in ports)
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert SERVER_PORTS[1] <= first

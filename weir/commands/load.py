@@ -10,20 +10,19 @@ from gateway.devkeys import DEFAULT_KEY, DEV_AUDIENCE, DEV_ISSUER, sign_token
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.load.compare import compare
 from loadtest.load.connection import Target
-from loadtest.load.paced import SCENARIOS, tokens_wanted
+from loadtest.load.paced import SCENARIOS
 from loadtest.load.page import write_report
-from loadtest.load.program import (
+from loadtest.load.records import read_run
+from loadtest.load.run import (
     RESULTS,
     Order,
+    Witness,
     find_scenario,
     raise_descriptor_limit,
     restart_by,
     run_order,
     turn_knobs,
 )
-from loadtest.load.records import read_run
-from loadtest.load.runner import Witness
-from loadtest.load.session import SetupFailed
 from loadtest.peers.tokens import read_tokens
 from weir.client.access import TOKEN_VARIABLE
 from weir.commands.token import ALL_SCOPES
@@ -71,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> None:
         raise SettingsError("load", str(error)) from None
     try:
         run_order(order)
-    except (SetupFailed, RunFailedError) as error:
+    except RunFailedError as error:
         raise RequestFailed(str(error)) from None
 
 
@@ -92,7 +91,7 @@ def _tokens(arguments: argparse.Namespace) -> Sequence[str]:
         return []
     scenario = find_scenario(arguments.scenario)
     knobs = turn_knobs(scenario, {name: getattr(arguments, name) for name in KNOBS})
-    count = tokens_wanted(knobs) if scenario.name == "tokens" else 1
+    count = scenario.wants_tokens(knobs) if scenario.wants_tokens else 1
     now = time.time()
     return [
         sign_token(DEFAULT_KEY, f"load-{n}", ALL_SCOPES, TOKEN_SECS, DEV_AUDIENCE, DEV_ISSUER, now)

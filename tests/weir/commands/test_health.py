@@ -1,6 +1,6 @@
 import pytest
 
-from loadtest.peers.servers import free_port
+from loadtest.peers.process import free_port
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped
 from tests.weir.conftest import Weir
 

@@ -1,13 +1,14 @@
+import json
 import subprocess
 from pathlib import Path
 
-from loadtest.peers.configs import build_envoy, build_nchan, build_nginx, build_vcl, dump_envoy
+from loadtest.peers.configs import build_envoy, build_nchan, build_nginx, build_vcl
 from loadtest.peers.servers import find_envoy
 from loadtest.peers.tokens import write_tokens
 
 
 def provider(remember_tokens: bool) -> dict[str, object]:
-    config = build_envoy(1, 2, "{}", remember_tokens=remember_tokens)
+    config = json.loads(build_envoy(1, 2, "{}", remember_tokens=remember_tokens))
     [chain] = config["static_resources"]["listeners"][0]["filter_chains"]
     [jwt, *_] = chain["filters"][0]["typed_config"]["http_filters"]
     found: dict[str, object] = jwt["typed_config"]["providers"]["bench"]
@@ -17,7 +18,7 @@ def provider(remember_tokens: bool) -> dict[str, object]:
 def test_envoy_takes_its_configuration(tmp_path: Path) -> None:
     jwks = write_tokens(tmp_path, 1).jwks.read_text()
     path = tmp_path / "envoy.json"
-    path.write_text(dump_envoy(18080, 18081, jwks, remember_tokens=True))
+    path.write_text(build_envoy(18080, 18081, jwks, remember_tokens=True))
     command = [str(find_envoy()), "--mode", "validate", "-c", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

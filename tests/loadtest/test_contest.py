@@ -1,22 +1,32 @@
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
 from pathlib import Path
 
 from loadtest.errors import RunFailedError
-from loadtest.load.contest import Results, run_trial, take_turns, turn_order
-from loadtest.load.origin import Contest, Launch, Plan, Sample, Sides, Trial
-from loadtest.load.suites import STATE_SUITE, LaunchPeer
+from loadtest.load.contest import (
+    Contest,
+    Launch,
+    LaunchPeer,
+    Plan,
+    Results,
+    Sample,
+    Sides,
+    Trial,
+    run_trial,
+    take_turns,
+    turn_order,
+)
 from loadtest.peers.process import Server
 
 NOBODY = 2**22 + 1  # above the largest process id: always idle
 PEERS = {"a": Server(NOBODY, 1, 0.0), "b": Server(NOBODY, 2, 0.0)}
 
 
-@contextmanager
-def open_stage(scratch: Path) -> Iterator[LaunchPeer]:
-    yield lambda peer: nullcontext(PEERS["a"])
+LAUNCH: LaunchPeer = lambda peer: nullcontext(PEERS["a"])  # noqa: E731
+
+
+async def nothing(server: Server, plan: Plan) -> None:
+    pass
 
 
 def test_every_peer_comes_first_in_turn() -> None:
@@ -28,7 +38,7 @@ def test_every_peer_comes_first_in_turn() -> None:
 def test_figures_are_kept_by_round_and_failures_apart(tmp_path: Path) -> None:
     ports: list[int] = []
 
-    def measure(server: Server, plan: Plan) -> Sample:
+    async def measure(server: Server, plan: Plan) -> Sample:
         ports.append(server.port)
         if len(ports) == 4:
             raise RunFailedError("not today")
@@ -36,7 +46,7 @@ def test_figures_are_kept_by_round_and_failures_apart(tmp_path: Path) -> None:
 
     out = tmp_path / "out.jsonl"
     results = Results(out)
-    contest = Contest("read64", "", lambda server, plan: None, measure)
+    contest = Contest("read64", "", (), nothing, measure)
     take_turns(contest, PEERS, Plan(rounds=2), results)
 
     assert ports == [1, 2, 2, 1]
@@ -50,14 +60,14 @@ def test_figures_are_kept_by_round_and_failures_apart(tmp_path: Path) -> None:
 
 
 def test_a_trial_keeps_the_rounds_of_each_side(tmp_path: Path) -> None:
-    def run(launch: Launch, plan: Plan) -> Sides:
+    async def run(launch: Launch, plan: Plan) -> Sides:
         with launch() as server:
             size = float(server.port + plan.rounds)
         return {"before": [Sample({"size": 9.0})], "after": [Sample({"size": size})] * 2}
 
     results = Results(None)
-    suite = replace(STATE_SUITE, open_stage=open_stage)
-    run_trial(Trial("t", "", run), suite, Plan(rounds=2), tmp_path, results)
+    plan = Plan(rounds=2, folder=tmp_path)
+    run_trial(Trial("t", "", (), run), LAUNCH, plan, results)
     assert results.figures == {
         ("t", "size", "before"): {1: 9.0},
         ("t", "size", "after"): {1: 3.0, 2: 3.0},
@@ -66,12 +76,11 @@ def test_a_trial_keeps_the_rounds_of_each_side(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_breaks_is_a_failure(tmp_path: Path) -> None:
-    def run(launch: Launch, plan: Plan) -> Sides:
+    async def run(launch: Launch, plan: Plan) -> Sides:
         raise RunFailedError("not today")
 
     results = Results(None)
-    suite = replace(STATE_SUITE, open_stage=open_stage)
-    run_trial(Trial("t", "", run), suite, Plan(), tmp_path, results)
+    run_trial(Trial("t", "", (), run), LAUNCH, Plan(folder=tmp_path), results)
     assert results.failures == ["t, ours, round 0: not today"]
 
 

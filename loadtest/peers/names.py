@@ -1,0 +1,21 @@
+"""How options, figures and tables call those who are compared."""
+
+OURS, FILE, MEMORY = "ours", "node-file", "node-memory"
+NGINX, VARNISH, ENVOY, PLAIN_ENVOY = "nginx", "varnish", "envoy", "envoy-plain"
+NODE, NCHAN = "node", "nchan"
+REPLAY = "replay"
+DUCK, GOACCESS, PYTHON = "duckdb", "goaccess", "python"
+WORDS = {
+    FILE: "file",
+    MEMORY: "memory",
+    NGINX: "nginx",
+    VARNISH: "Varnish",
+    ENVOY: "Envoy",
+    PLAIN_ENVOY: "plain Envoy",
+    NODE: "Node",
+    NCHAN: "nchan",
+    REPLAY: "replay",
+    DUCK: "DuckDB",
+    GOACCESS: "goaccess",
+    PYTHON: "Python",
+}
