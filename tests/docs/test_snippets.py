@@ -26,7 +26,7 @@ from gateway.devkeys import ensure_dev_key
 from gateway.jwks import Keys, source_of
 from gateway.rules.access import Principal
 from gateway.tokens import Tokens
-from loadtest.demo import READY, make_tokens, stop_servers
+from loadtest.demo import make_tokens
 from origin.config import load_config as load_origin_config
 from tests.conformance.runner import Node, find_node, install_packages
 from tests.docs.session import Session
@@ -45,6 +45,7 @@ from tests.docs.snippets import (
 )
 from tests.helpers.require import need
 
+READY = re.compile(r"weir (origin|gateway admin|gateway) \D*(http://127\.0\.0\.1:\d+)")
 PORTS = {"origin": 4437, "gateway": 8080, "gateway admin": 9090}
 PROGRAMS = ("curl", "openssl")
 SESSIONS = [
@@ -107,7 +108,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
                 break
         yield Place(folder, welcome)
     finally:
-        stop_servers(process)
+        process.terminate()
+        process.wait()
+        process.stdout.close()
 
 
 def started_by(document: str) -> list[str]:

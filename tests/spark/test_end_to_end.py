@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from loadtest.analytics.duck import connect
-from loadtest.demo import ARCHIVES, STREAMS, make_tokens, start_servers, stop_servers, visit
+from loadtest.demo import ARCHIVES, STREAMS, make_tokens, servers, visit
 from pages.figures import count, plural, ratio, share
 from protocol.accesslog import READ_VERDICTS
 from tests.helpers.chromium import Chromium, Page
@@ -92,8 +92,7 @@ def settled(admin: str) -> Metrics:
 
 def test_the_report_and_the_metrics_agree(tmp_path: Path) -> None:
     need(shutil.which("java"), "Spark needs a Java runtime")
-    process, urls = start_servers(tmp_path)
-    try:
+    with servers(tmp_path) as urls:
         asyncio.run(visit(urls["gateway"], make_tokens(tmp_path, 2), SECONDS))
         metrics = settled(urls["gateway admin"])
         wait_for_lines(tmp_path / "logs", metrics.requests.total())
@@ -104,8 +103,6 @@ def test_the_report_and_the_metrics_agree(tmp_path: Path) -> None:
         (key,) = tmp_path.rglob(ORIGIN_KEY_FILE)
         url = f"{urls['origin']}/v1/stream/team/0"
         shown = weir("state", "--json", url, key_file=key)
-    finally:
-        stop_servers(process)
     assert f"of {STREAMS + ARCHIVES} streams have news" in told.stderr
     check_permissions(tmp_path / "out")
     followers = check_tables(tmp_path / "out/tables", metrics, json.loads(shown.stdout))
