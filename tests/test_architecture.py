@@ -31,7 +31,8 @@ PURE: tuple[str, ...] = (
     "gateway/outcomes.py",
     "gateway/rules/*.py",
 )
-PURE += tuple(f"loadtest/verify/{name}.py" for name in ("messages", "timeline", "check", "verdict"))
+VERIFY = ("messages", "answers", "timeline", "check", "check_*", "violations", "verdict")
+PURE += tuple(f"loadtest/verify/{name}.py" for name in (*VERIFY, "availability", "completeness"))
 PURE += ("pages/*.py", "loadtest/faults/plan.py", "loadtest/inspector/view.py")
 IMPURE = {"asyncio", "aiohttp", "os", "io", "pathlib", "socket", "ssl", "subprocess", "threading"}
 IMPURE |= {"time", "random", "secrets", "uuid", "logging", "tempfile", "shutil", "uvloop", "lmdb"}

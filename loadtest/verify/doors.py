@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
@@ -50,6 +51,18 @@ class Answer:
     @property
     def head(self) -> ReplyHead:
         return parse_head(self.headers)
+
+    def as_operation(self, door: Door, key: str) -> dict[str, Any]:
+        """What the history has of every request."""
+        return {
+            "door": door.name,
+            "key": key,
+            "began": self.began,
+            "ended": self.ended,
+            "outcome": self.outcome,
+            "status": self.status,
+            "trouble": self.trouble,
+        }
 
     @property
     def outcome(self) -> Outcome:

@@ -18,6 +18,7 @@ from random import Random
 from typing import Literal
 
 from loadtest.errors import RunFailedError
+from loadtest.verify.answers import shown_id
 from loadtest.verify.doors import Answer, Door, Doors
 from loadtest.verify.history import Change, Outcome, Published, Recorder, Truth
 from loadtest.verify.keyring import KEEPER, Keyring
@@ -27,6 +28,8 @@ from protocol.names import (
     PRODUCER_ID,
     PRODUCER_SEQ,
     STREAM_CLOSED,
+    STREAM_NEXT_OFFSET,
+    STREAM_UP_TO_DATE,
 )
 from protocol.offsets import START
 
@@ -155,15 +158,9 @@ class Keeper:
                     generation=self.generation,
                     stream=self.stream,
                     who=KEEPER,
-                    door=door.name,
-                    began=answer.began,
-                    ended=answer.ended,
-                    outcome=outcome,
-                    status=answer.status,
-                    trouble=answer.trouble,
-                    key=token.key,
-                    next=answer.head.next_offset,
+                    next=answer.header(STREAM_NEXT_OFFSET),
                     offset=self._audited if action == "snapshot" else "",
+                    **answer.as_operation(door, token.key) | {"outcome": outcome},
                 )
             )
             if outcome == "ok" or (action == "snapshot" and answer.status in (400, 404, 409, 410)):
@@ -219,7 +216,7 @@ class Keeper:
         ).trouble:
             await self._pause(since, "audit")
         messages, damage = decode(self.kind, answer.body)
-        reached = answer.head.next_offset
+        reached = answer.header(STREAM_NEXT_OFFSET)
         if answer.status != 200:  # but it must be there
             messages, damage, reached = [], f"answer {answer.status}", self._audited
         world.recorder.add(
@@ -231,18 +228,13 @@ class Keeper:
                 asked=self._audited,
                 next=reached,
                 ids=[shown_id(self.stream, message) for message in messages],
-                closed=answer.head.closed,
+                closed=answer.says(STREAM_CLOSED),
                 damage=damage,
             )
         )
         self._audited = reached
         self._count += len(messages)
-        return answer.head.up_to_date or answer.status != 200
-
-
-def shown_id(stream: str, message: Message) -> str:
-    """A message of another stream says which."""
-    return message.id if message.stream == stream else f"{message.stream}/{message.id}"
+        return answer.says(STREAM_UP_TO_DATE) or answer.status != 200
 
 
 def producer_headers(message: Message, kind: str) -> dict[str, str]:

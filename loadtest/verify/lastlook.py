@@ -8,17 +8,76 @@ it cannot come by an answer to the question itself.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from loadtest.verify.doors import Door
+from loadtest.verify.answers import Told
+from loadtest.verify.doors import TIMEOUT, Answer, Door
 from loadtest.verify.history import FINAL, LIVE
 from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import KEEPER
 from loadtest.verify.producers import Producer
-from loadtest.verify.readers import Reader
+from loadtest.verify.readers import PAUSE_SECS, Reader
+from protocol.offsets import START
 
 PATIENCE_SECS = 20.0  # for each part of it
 SETTLE_SECS = 0.3  # from the last answer to a request that waits
 POLL_SECS = 0.05
 NEWS = "news"
+ENDLESS = 1 << 30
+BEFORE_TAIL = 10  # messages that a listener is told at once
+
+
+class LastReader(Reader):
+    """Whatever fails is tried again."""
+
+    def _answers_wanted(self) -> int:
+        return ENDLESS
+
+    async def read_all(self, until: float) -> None:
+        """From the start to the tail, once, or until time is up."""
+        self._begin_at(START)
+        while self._world.doors.now() < until:
+            answer = await self._ask({"offset": self._place.offset})
+            await self._take(answer)
+            read = self._place.last
+            if read is not None and read.up_to_date:
+                return
+            if answer.outcome != "ok":
+                await asyncio.sleep(PAUSE_SECS[0])
+            elif self._place.left <= 0:
+                return  # there are two incarnations, which the history shows
+            if self._place.left <= 0:
+                self._begin_at(START)
+
+
+class Listener(LastReader):
+    """Live, from a little before the tail, until the stream is closed or this is cancelled."""
+
+    is_last = True
+
+    def _is_over(self) -> bool:
+        return False
+
+    async def listen(self) -> None:
+        recent = list(self._keeper.recent)[-BEFORE_TAIL:]
+        self._begin_at(recent[0] if recent else self._keeper.tail)
+        while True:
+            await self._step()
+            if self._place.last is not None and self._place.last.closed:
+                return
+            if self._place.left <= 0:
+                self._begin_at(self._keeper.tail)
+
+    def is_at(self, offset: str) -> bool:
+        """Whether it waits there, or beyond."""
+        return self._place.offset >= offset
+
+    def has_heard(self, offset: str) -> bool:
+        return self._heard >= offset
+
+    def give_up(self) -> None:
+        """Write down that nothing came: silence leaves no line of its own."""
+        self._asked = self._choose()
+        now = self._world.doors.now()
+        self._record(Answer(now, now, trouble=TIMEOUT), Told())
 
 
 async def look_last(world: World, keepers: Sequence[Keeper]) -> None:
@@ -27,20 +86,19 @@ async def look_last(world: World, keepers: Sequence[Keeper]) -> None:
     for keeper in keepers:
         await keeper.audit()
     until = world.doors.now() + PATIENCE_SECS
-    await asyncio.gather(
-        *(
-            Reader(world, keeper, f"last at {door.name}", KEEPER, FINAL, door=door).read_all(until)
-            for keeper in keepers
-            for door in doors
-        )
-    )
+    readers = [
+        LastReader(world, keeper, f"last at {door.name}", KEEPER, FINAL, door=door)
+        for keeper in keepers
+        for door in doors
+    ]
+    await asyncio.gather(*(reader.read_all(until) for reader in readers))
 
 
 async def _tell_news(world: World, keeper: Keeper, doors: Sequence[Door]) -> None:
     """Listen at each door in both ways; say something, unless the stream is closed."""
     await keeper.audit()
     readers = [
-        Reader(world, keeper, f"last {mode} at {door.name}", KEEPER, mode, door=door)
+        Listener(world, keeper, f"last {mode} at {door.name}", KEEPER, mode, door=door)
         for door in doors
         for mode in LIVE
     ]

@@ -13,6 +13,7 @@ from loadtest.verify.history import Append
 from loadtest.verify.keepers import Keeper, World, producer_headers
 from loadtest.verify.keyring import INTRUDER, WRITER
 from loadtest.verify.messages import Message, encode
+from protocol.names import STREAM_NEXT_OFFSET
 
 RETRY_SECS = (0.05, 0.3)
 FORBIDDEN = 0.02  # how often an intruder tries his luck
@@ -66,7 +67,7 @@ class Producer:
         if answer.outcome != "ok":
             return False
         if answer.status == 200:
-            self._keeper.note_offset(answer.head.next_offset)
+            self._keeper.note_offset(answer.header(STREAM_NEXT_OFFSET))
         return True
 
     async def _send(self, message: Message, subject: str) -> Answer:
@@ -85,16 +86,10 @@ class Producer:
                 id=message.id,
                 stream=keeper.stream,
                 who=message.producer,
-                door=door.name,
-                began=answer.began,
-                ended=answer.ended,
-                outcome=answer.outcome,
-                status=answer.status,
-                trouble=answer.trouble,
                 allowed=subject == WRITER,
-                key=token.key,
-                next=answer.head.next_offset,
+                next=answer.header(STREAM_NEXT_OFFSET),
                 code=_code_of(answer),
+                **answer.as_operation(door, token.key),
             )
         )
         return answer

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.verify.check import KEY_SET_SECS, Findings, check_history
+from loadtest.verify.check import Findings, check_history
+from loadtest.verify.check_access import KEY_SET_SECS
 from loadtest.verify.history import Append, End, Read
 from tests.verify.honest import START, STREAM, Honest, offset
 
