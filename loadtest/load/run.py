@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, Protocol, TextIO
 
 import uvloop
 
@@ -32,6 +32,11 @@ RESTART_TIMEOUT_S = 60.0
 TICK_S = 0.005
 
 OnSecond = Callable[[list[Second], Gauges], None]
+
+
+class Looks(Protocol):
+    async def look(self) -> dict[str, float]:
+        """Gauges of this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Order:
     peer: str = "target"
     insecure: bool = False
     knobs: Knobs | None = None
-    witness: Witness = Witness()
+    witness: Looks = Witness()
     restart: Restart | None = None
     prefix: str = "load"
     out: Path | None = None
@@ -124,7 +129,7 @@ async def _run(order: Order, path: Path, sink: TextIO) -> None:
 class Recorder:
     """Writes each second as it passes, from when the scenario begins."""
 
-    def __init__(self, session: Session, witness: Witness, out: BinaryIO) -> None:
+    def __init__(self, session: Session, witness: Looks, out: BinaryIO) -> None:
         self._session = session
         self._witness = witness
         self._out = out

@@ -2,14 +2,13 @@
 
 An origin, Redis, gateways and Envoy in front, as processes of their own; a crowd of live readers
 (half by Server-Sent Events, half by long-poll) who are sent home by rotation, leave and come back;
-producers, people who catch up, streams that come and go. Memory, descriptors and tasks of each
-process are sampled. After the warm-up each must be flat: `trend` says what that means, TOLERANCES
-how flat.
+producers, people who catch up, streams that come and go. It is a run like those of `weir load`,
+with memory, descriptors and tasks of each process among its gauges. After the warm-up each must be
+flat: `judge` says what that means.
 """
 
 import argparse
 import asyncio
-import json
 import os
 import re
 import shutil
@@ -19,22 +18,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TextIO
-
-import uvloop
 
 from loadtest.errors import RunFailedError
 from loadtest.load.client import expect, fetch_metrics
 from loadtest.load.connection import Broken, Target
+from loadtest.load.paced import Scenario
 from loadtest.load.readers import catch_up, follow, wait_for_news
+from loadtest.load.run import Order, raise_descriptor_limit, run_order
 from loadtest.load.session import Knobs, Session
 from loadtest.peers.memory import MB, process_tree, resident_bytes
 from loadtest.peers.process import Server, Start, free_port, free_ports, run_process
 from loadtest.peers.servers import redis_command, start_gateway, start_origin, weir_start
 from loadtest.peers.tokens import TokenFiles, auth_settings, read_tokens, write_tokens
-from loadtest.soak.trend import Tolerance, Trend, find_trend
+from loadtest.soak.judge import describe, judge
 
 FOLDER = Path(".bench/soak")
 STREAMS = 20
@@ -48,14 +47,6 @@ HEADS_EACH = 20_000  # more than a server remembers
 SMALL_REDIS = ("--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru")
 TASKS = re.compile(r"^weir_(?:origin|gateway)_tasks(?:\{.*\})? (\S+)$", re.MULTILINE)
 
-TOLERANCES = {
-    "memory_mb": Tolerance(share=0.05, least=5.0),
-    "descriptors": Tolerance(share=0.02, least=20.0),
-    "tasks": Tolerance(share=0.05, least=20.0),
-}
-MOST_FAILURES = 0.001  # of all that was asked
-LEAST_READERS = 0.95  # of the crowd, at the median: some are always on their way
-
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -65,18 +56,16 @@ class Process:
     pid: int
     metrics_port: int = 0
 
-    @property
-    def group(self) -> str:
-        return self.name.partition("-")[0]
-
     async def look(self) -> dict[str, float]:
+        """By what is judged together: a stream that moves between gateways makes neither grow."""
+        group = self.name.partition("-")[0]
         seen = {
-            "memory_mb": resident_bytes(self.pid) / MB,
-            "descriptors": float(sum(map(_count_descriptors, process_tree(self.pid)))),
+            f"{group} memory_mb": resident_bytes(self.pid) / MB,
+            f"{group} descriptors": float(sum(map(_count_descriptors, process_tree(self.pid)))),
         }
         if self.metrics_port:
             text = await fetch_metrics(Target.local(self.metrics_port))
-            seen["tasks"] = sum(map(float, TASKS.findall(text)))
+            seen[f"{group} tasks"] = sum(map(float, TASKS.findall(text)))
         return seen
 
 
@@ -84,6 +73,22 @@ def _count_descriptors(pid: int) -> int:
     with suppress(OSError):
         return len(os.listdir(f"/proc/{pid}/fd"))
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """All processes, as a run's witness."""
+
+    processes: Sequence[Process]
+
+    async def look(self) -> dict[str, float]:
+        seen: Counter[str] = Counter()
+        try:
+            for process in self.processes:
+                seen.update(await process.look())
+        except Broken:
+            return {}  # half of a sum would look like a fall
+        return dict(seen)
 
 
 # -- the servers ---------------------------------------------------------------------------------
@@ -213,124 +218,33 @@ async def fill_memos(session: Session, count: int) -> None:
                 expect(await session.fetch(request), 400)
 
     await asyncio.gather(*(ask(lane) for lane in range(FILLING_LANES)))
-    session.meter.take(0)
 
 
-# -- watching ------------------------------------------------------------------------------------
+async def run_crowd(session: Session, heads: int) -> None:
+    await fill_memos(session, heads)
+    await Crowd(session).begin()
 
 
-@dataclass(slots=True)
-class Record:
-    """All samples, by process and measure, and what the crowd did."""
-
-    points: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
-    waiting: list[float] = field(default_factory=list)
-    done: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
-
-    def add(self, at_s: float, process: str, seen: dict[str, float]) -> None:
-        for measure, value in seen.items():
-            self.points.setdefault((process, measure), []).append((at_s, value))
-
-
-async def watch(
-    session: Session, processes: Sequence[Process], every_s: float, warm_up_s: float, out: TextIO
-) -> Record:
-    """Sample until the session's time is over; what was before the end of the warm-up is written
-    down, but not judged."""
-    record, start = Record(), time.perf_counter()
-    while session.left_s > every_s:
-        await asyncio.sleep(every_s)
-        at_s = time.perf_counter() - start
-        judged = at_s >= warm_up_s
-        try:
-            looks = [(process, await process.look()) for process in processes]
-        except (Broken, TimeoutError) as error:
-            session.meter.failed("metrics", str(error))
-            looks = []
-        for process, seen in looks:
-            _write(out, at_s=round(at_s, 1), process=process.name, **seen)
-        if judged:
-            for group, total in add_up(looks).items():
-                record.add(at_s, group, total)
-        seconds = session.meter.take(int(at_s))
-        failed = Counter({f"{s.what}: {why}": n for s in seconds for why, n in s.failed.items()})
-        done = Counter({s.what: s.done for s in seconds})
-        _write(out, at_s=round(at_s, 1), waiting=session.waiting, done=done, failed=failed)
-        if judged:
-            record.waiting.append(session.waiting)
-            record.done += done
-            record.failed += failed
-    return record
-
-
-def add_up(looks: Sequence[tuple[Process, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    """By group: a stream that moves from one gateway to another makes neither of them grow."""
-    totals: dict[str, Counter[str]] = {}
-    for process, seen in looks:
-        totals.setdefault(process.group, Counter()).update(seen)
-    return {group: dict(total) for group, total in totals.items()}
-
-
-def _write(out: TextIO, **values: object) -> None:
-    out.write(json.dumps(values) + "\n")
-    out.flush()
-
-
-# -- the verdict ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    trends: dict[tuple[str, str], Trend]
-    complaints: list[str]
-
-
-def judge(record: Record, readers: int) -> Verdict:
-    trends = {key: find_trend(points, TOLERANCES[key[1]]) for key, points in record.points.items()}
-    complaints = [
-        f"{measure} of {process} grew by {trend.growth:.1f}, {trend.allowed:.1f} is allowed"
-        for (process, measure), trend in trends.items()
-        if not trend.is_flat
-    ]
-    failures, asked = record.failed.total(), record.done.total() + record.failed.total()
-    if failures > asked * MOST_FAILURES:
-        complaints.append(f"{failures} of {asked} requests failed: {dict(record.failed)}")
-    present = sorted(record.waiting)[len(record.waiting) // 2] if record.waiting else 0.0
-    if present < readers * LEAST_READERS:
-        complaints.append(f"{present:.0f} readers were there at the median, not {readers}")
-    if not trends:
-        complaints.append("nothing was sampled after the warm-up")
-    return Verdict(trends, complaints)
-
-
-def describe(verdict: Verdict, record: Record) -> str:
-    lines = [f"{'process':12} {'measure':12} {'level':>9} {'growth':>9} {'allowed':>9}"]
-    for (process, measure), trend in verdict.trends.items():
-        mark = "" if trend.is_flat else "  GREW"
-        lines.append(
-            f"{process:12} {measure:12} {trend.level:9.1f} {trend.growth:+9.1f} "
-            f"{trend.allowed:9.1f}{mark}"
-        )
-    counts = ", ".join(f"{what} {count:,}" for what, count in sorted(record.done.items()))
-    lines += ["", f"done: {counts}", f"failed: {dict(record.failed) or 'nothing'}"]
-    lines += ["", *verdict.complaints] if verdict.complaints else ["", "flat: nothing grew"]
-    return "\n".join(lines)
-
-
-async def soak(stage: Stage, options: argparse.Namespace, out: TextIO) -> tuple[Verdict, Record]:
-    seconds = options.minutes * 60
-    knobs = Knobs(seconds=seconds, readers=options.readers, rate=options.rate, size=256)
-    session = Session(stage.target, read_tokens(stage.tokens.tokens), knobs, prefix="soak")
-    try:
-        await fill_memos(session, HEADS_EACH * options.gateways)
-        await Crowd(session).begin()
-        warm_up_s = options.warm_up * 60
-        record = await watch(session, stage.processes, options.every, warm_up_s, out)
-    finally:
-        await session.finish()
-        session.close()
-    return judge(record, options.readers), record
+def run_soak(stage: Stage, options: argparse.Namespace) -> int:
+    knobs = Knobs(options.minutes * 60, readers=options.readers, rate=options.rate, size=256)
+    crowd = partial(run_crowd, heads=HEADS_EACH * options.gateways)
+    order = Order(
+        Scenario("soak", "everything at once, for minutes", "delivered", knobs, crowd),
+        f"http://{stage.target.authority}",
+        tokens=read_tokens(stage.tokens.tokens),
+        peer="weir",
+        witness=Watch(stage.processes),
+        prefix="soak",
+        out=FOLDER / "samples.jsonl",
+    )
+    with ExitStack() as stack:
+        is_seen = sys.stdout.isatty()
+        sink = sys.stdout if is_seen else stack.enter_context(open(os.devnull, "w"))
+        run = run_order(order, sink)
+    verdict = judge(run, options.warm_up * 60, options.readers)
+    print(describe(verdict))
+    print(f"samples: {order.out}")
+    return 1 if verdict.complaints else 0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -341,20 +255,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rate", type=float, default=10.0, help="appends a second (10)")
     parser.add_argument("--gateways", type=int, default=2)
     parser.add_argument("--no-envoy", action="store_true", help="straight at one gateway")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between samples (5)")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers go too
+    raise_descriptor_limit()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     gateways = 1 if options.no_envoy else options.gateways
     try:
         with running_stage(FOLDER, gateways, envoy=not options.no_envoy) as stage:
             print(f"{options.readers} readers for {options.minutes:g} minutes", flush=True)
-            with (FOLDER / "samples.jsonl").open("w") as out:
-                verdict, record = uvloop.run(soak(stage, options, out))
+            return run_soak(stage, options)
     except RunFailedError as error:
         print(error, file=sys.stderr)
         return 1
-    print(describe(verdict, record))
-    print(f"samples: {FOLDER / 'samples.jsonl'}")
-    return 1 if verdict.complaints else 0

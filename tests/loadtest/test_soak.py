@@ -1,63 +1,70 @@
 """The soak's verdict: what it forgives, and what it complains of."""
 
-from collections import Counter
+import os
+from collections.abc import Mapping
 
 import pytest
 
-from loadtest.soak.run import TASKS, TOLERANCES, Process, Record, add_up, describe, judge
+from loadtest.load.records import Gauges, Run, Second, Started
+from loadtest.soak.judge import TOLERANCES, describe, judge
+from loadtest.soak.run import TASKS, Process, Watch
 from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.helpers.origin import LocalOrigin
 
+STARTED = Started("soak", "weir", "http://127.0.0.1:1", 0.0, {}, {})
+WARM_UP_S = 600
 
-def record_of(**growth: float) -> Record:
-    """Half an hour of one process; its measures climb by so much."""
-    record = Record(done=Counter({"append": 10_000}))
-    for minute in range(31):
-        seen = {name: 100.0 + growth.get(name, 0.0) * minute / 30 for name in TOLERANCES}
-        record.add(minute * 60.0, "gateway-0", seen)
-        record.waiting.append(2000.0)
-    return record
+
+def run_of(growth: Mapping[str, float], *, waiting: float = 2000.0, failed: int = 0) -> Run:
+    """Forty minutes of one process; after a wild warm-up its measures climb by so much."""
+    records: list[Second | Gauges] = []
+    for minute in range(41):
+        share, wild = (minute - 10) / 30, 1000.0 * (minute < 10)
+        seen = {
+            f"gateway {name}": 100.0 + growth.get(name, 0.0) * share + wild for name in TOLERANCES
+        }
+        records.append(Gauges(minute * 60, {**seen, "waiting": waiting, "generator_cores": 0.5}))
+    records.append(Second(60, "append", 10, failed={"reset": 10}))  # before it counts
+    records.append(Second(1200, "append", 10_000, failed={"503": failed} if failed else {}))
+    return Run([STARTED, *records])
 
 
 def test_steady_processes_pass() -> None:
-    record = record_of(memory_mb=4.0, descriptors=-50.0)
-    verdict = judge(record, 2000)
-    assert verdict.complaints == []
-    assert "nothing grew" in describe(verdict, record)
+    verdict = judge(run_of({"memory_mb": 4.0, "descriptors": -50.0}), WARM_UP_S, 2000)
+    assert verdict.complaints == [] and len(verdict.trends) == len(TOLERANCES)
+    assert "nothing grew" in describe(verdict)
 
 
 @pytest.mark.parametrize("measure", TOLERANCES)
 def test_growth_of_any_kind_is_named(measure: str) -> None:
-    record = record_of(**{measure: 30.0})
-    [complaint] = judge(record, 2000).complaints
-    assert complaint.startswith(f"{measure} of gateway-0 grew by 30.0")
-    assert "GREW" in describe(judge(record, 2000), record)
-
-
-def test_gateways_are_judged_together() -> None:
-    names = ("origin", "gateway-0", "gateway-1")
-    looks = [(Process(name, 1), {"tasks": 10.0 + n}) for n, name in enumerate(names)]
-    assert add_up(looks) == {"origin": {"tasks": 10.0}, "gateway": {"tasks": 23.0}}
+    verdict = judge(run_of({measure: 30.0}), WARM_UP_S, 2000)
+    [complaint] = verdict.complaints
+    assert complaint.startswith(f"gateway {measure} grew by 30.0")
+    assert "GREW" in describe(verdict)
 
 
 def test_failed_requests_count() -> None:
-    record = record_of()
-    record.failed = Counter({"append: 503": 5})
-    assert judge(record, 2000).complaints == []
-    record.failed = Counter({"append: 503": 50})
-    assert "append: 503" in judge(record, 2000).complaints[0]
+    assert judge(run_of({}, failed=5), WARM_UP_S, 2000).complaints == []
+    assert "append: 503" in judge(run_of({}, failed=50), WARM_UP_S, 2000).complaints[0]
 
 
 def test_a_crowd_that_was_not_there_proves_nothing() -> None:
-    record = record_of()
-    record.waiting = [1500.0] * 31
-    assert "1500 readers" in judge(record, 2000).complaints[0]
+    assert "1500 readers" in judge(run_of({}, waiting=1500.0), WARM_UP_S, 2000).complaints[0]
 
 
 def test_no_samples_are_no_proof() -> None:
-    assert judge(Record(waiting=[2000.0]), 2000).complaints == [
-        "nothing was sampled after the warm-up"
-    ]
+    run = Run([STARTED, Gauges(WARM_UP_S, {"waiting": 2000.0})])
+    assert judge(run, WARM_UP_S, 2000).complaints == ["nothing was sampled after the warm-up"]
+
+
+async def test_gateways_are_looked_at_together(origin: LocalOrigin) -> None:
+    origin_process = Process("origin", os.getpid(), origin.port)
+    first, second = (Process(f"gateway-{number}", os.getpid()) for number in range(2))
+    seen = await Watch([origin_process, first, second]).look()
+    assert seen["origin tasks"] > 0
+    assert seen["gateway descriptors"] >= 2 * (await first.look())["gateway descriptors"] - 20
+    gone = Process("gateway-2", os.getpid(), metrics_port=9)
+    assert await Watch([first, gone]).look() == {}
 
 
 def test_both_services_tell_their_tasks(origin: LocalOrigin) -> None:
