@@ -1,12 +1,13 @@
-"""Load tests: what the servers do under load, always as a ratio to something.
+"""Load, faults and proofs: what the servers do when much is asked of them, or much goes wrong.
 
-`bench` is the command; `suites` its comparisons; `scenarios` what is measured of the origin,
-`gateway_scenarios` of the gateway, `state_scenarios` of a compacted State stream, which `changes`
-writes, `analytics_scenarios` of the Spark pipeline over `accesslogs`, beside `duck`; `runner` how
-they take turns; `peers` and `proxies` the servers, `jobs` programs that end; `wrk`, `client`,
-`exchange`, `live`, `paced` and `catchup` the load; `tokens` what it shows at the door; `memory`
-looks into /proc; `debian` installs. `faultproxy` starts mitmproxy with `faults`, `inspector` with
-`inspecting`: both run in an environment of its own. `verify` is no load test but `weir verify`.
-Pure: `replies`, `metrics`, `targets`, `report`, `proxyconfigs`, `changes`, `errors`, `faultplan`,
-`inspectview`.
+load       the load program: `weir load`, and the comparisons of `make bench`
+bench      the way into those comparisons
+peers      the servers and programs that are measured, how they are started, and what they use
+analytics  access logs and State streams to measure the Spark pipeline with, and DuckDB beside it
+soak       `make soak`: half an hour of mixed load; does anything grow?
+demo       `make demo-report`: a minute of traffic, and the report of it
+faults     a proxy that does harm by a seeded plan
+inspector  `make inspect`: every request on both sides of a gateway, in the browser
+verify     `weir verify`: a fleet under faults, and whether a promise was broken
+errors     what can go wrong in a run, apart from a slow server
 """

@@ -1,0 +1,1 @@
+"""`make inspect`: `start` runs it, `addon` is what mitmweb loads, `view` what it shows."""

@@ -1,9 +1,15 @@
 """`weir verify`: clients, faults and a history, and the question whether any promise was broken.
 
-`plan` says what will happen (seeded), `fleet` has the real processes, `nemesis` does it to them.
-`producers`, `readers` and `keepers` are the clients; each request and its outcome goes into the
-history. What the streams really hold is read straight from the origin (`keepers.Keeper.audit`).
-Pure, over the history alone: `timeline` sorts it, `check` finds violations, `availability` counts
-what was refused, `verdict` puts it into words. `messages` are what is written: each says where it
-belongs. `doors` is HTTP, `keyring` signs tokens, `run` is a whole run.
+run        a whole run; `plan` says what will happen (seeded), `nemesis` does it
+fleet      the real processes; `doors` is HTTP to them, `keyring` signs tokens
+producers, readers, keepers   the clients; `lastlook` is what they do at the end
+messages   what is written: each says where it belongs; `answers` what a reader takes from one
+history    each request and its outcome, one line each
+
+Pure, over the history alone:
+timeline   sorts it
+check      finds `violations`: `check_writes`, `check_answers`, `check_freshness`, `check_access`
+completeness   what a history must show before silence means anything
+availability   what was refused; not part of the verdict
+verdict    puts it into words
 """
