@@ -17,12 +17,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.load.contest import QUICK, Contest, Plan, Results, Trial, run_contest, run_trial
 from loadtest.load.goals import Judgement, Verdict, judge
-from loadtest.load.metrics import median, percentile
+from loadtest.load.histogram import nearest_rank
 from loadtest.load.run import raise_descriptor_limit
 from loadtest.load.suites import SUITES, Suite
 from loadtest.load.table import build_rows, render_table
@@ -202,7 +203,7 @@ def probe_disk(path: Path) -> float:
             os.fdatasync(sink.fileno())
             times_s.append(time.perf_counter() - start)
     path.unlink()
-    return percentile(times_s, 0.5) * 1000
+    return nearest_rank(times_s, 0.5) * 1000
 
 
 def write_verdicts(judgements: Sequence[Judgement], results: Results) -> None:

@@ -1,1 +1,1 @@
-"""A proxy that does harm: `plan` decides, `addon` carries it out in mitmproxy, `proxy` starts it."""
+"""A proxy that does harm: `plan` decides, `addon` does it in mitmproxy, `proxy` starts that."""

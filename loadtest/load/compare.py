@@ -5,10 +5,8 @@ same load, one after another, on the same machine. Bare times move with the mach
 is how many times better or worse than Weir each peer was.
 """
 
-import asyncio
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +17,11 @@ from loadtest.load.page import write_report
 from loadtest.load.records import Run
 from loadtest.load.results import render_results
 from loadtest.load.run import RESULTS, Order, Witness, run_order
-from loadtest.load.session import Knobs
+from loadtest.load.suites import open_gateway_stage
 from loadtest.peers.memory import OtherWork
 from loadtest.peers.names import ENVOY, NGINX, NODE, OURS, VARNISH
-from loadtest.peers.process import Process, run_process
-from loadtest.peers.servers import OPEN_TO_ALL, PROXIES, Stage, start_origin
-from loadtest.peers.tokens import read_tokens, write_tokens
+from loadtest.peers.servers import PROXIES
+from loadtest.peers.tokens import read_tokens
 
 PEERS = (OURS, NODE, NGINX, VARNISH, ENVOY)
 HOME = {OURS: "weir"}
@@ -69,51 +66,28 @@ def _available(missing: list[str]) -> Iterator[str]:
 
 
 def _measure(scenario: Scenario, peer: str, seconds: float | None) -> Run:
-    knobs = scenario.knobs
+    knobs, name = scenario.knobs, HOME.get(peer, peer)
     if seconds is not None:
         knobs = replace(knobs, seconds=max(seconds, scenario.least_s))
-    print(f"\n{scenario.name} on {HOME.get(peer, peer)}", flush=True)
+    tokens = scenario.wants_tokens(knobs) if scenario.wants_tokens else TOKENS
+    print(f"\n{scenario.name} on {name}", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="weir-load-") as folder,
-        _stage(Path(folder), scenario, knobs) as stage,
+        open_gateway_stage(Path(folder), tokens, SCOPE) as launch,
+        launch(peer) as server,
     ):
-        return _measure_on(stage, scenario, peer, knobs)
-
-
-@contextmanager
-def _stage(folder: Path, scenario: Scenario, knobs: Knobs) -> Iterator[Stage]:
-    wanted = scenario.wants_tokens(knobs) if scenario.wants_tokens else TOKENS
-    tokens = write_tokens(folder, wanted, SCOPE)
-    start = start_origin(folder / "origin", "memory", OPEN_TO_ALL)
-    with run_process(start, folder / "origin.log") as origin:
-        yield Stage(folder / "peer", origin.port, tokens)
-
-
-def _measure_on(stage: Stage, scenario: Scenario, peer: str, knobs: Knobs) -> Run:
-    assert stage.tokens is not None
-    stage.folder.mkdir()
-    process = Process(PROXIES[peer].start(stage), stage.folder / "log")
-
-    async def restart() -> None:
-        await asyncio.to_thread(process.stop)
-        process.launch()
-        await asyncio.to_thread(process.await_ready)
-
-    try:
-        port = process.start()
+        assert server.process is not None and server.tokens is not None
         order = Order(
             scenario,
-            f"http://127.0.0.1:{port}",
-            tokens=read_tokens(stage.tokens.tokens),
-            peer=HOME.get(peer, peer),
+            f"http://127.0.0.1:{server.port}",
+            tokens=read_tokens(server.tokens),
+            peer=name,
             knobs=knobs,
             witness=Witness(
-                Target.local(stage.origin_port) if PROXIES[peer].has_origin else None,
-                lambda: process.pid,
+                Target.local(server.origin_port) if server.origin_port else None,
+                lambda: server.process.pid if server.process else 0,
             ),
-            restart=restart,
-            out=RESULTS / f"{scenario.name}-{HOME.get(peer, peer)}.jsonl",
+            restart=server.process.restart,
+            out=RESULTS / f"{scenario.name}-{name}.jsonl",
         )
         return run_order(order)
-    finally:
-        process.stop()

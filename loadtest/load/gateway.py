@@ -6,7 +6,9 @@ that nothing is cached which the scenario does not want cached.
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import count
 
 from loadtest.load.client import TEXT, Client, WrongAnswerError, expect, fetch_metrics, parse_reads
@@ -14,7 +16,7 @@ from loadtest.load.connection import Target
 from loadtest.load.contest import Contest, Plan, Sample, Stopwatch
 from loadtest.load.crowd import Fan, Writer, build_message, check_answer, open_crowd, open_events
 from loadtest.load.goals import at_least, below, less, more
-from loadtest.load.metrics import percentile
+from loadtest.load.histogram import nearest_rank
 from loadtest.load.origin import CONTENT, check_received, measure_wrk, numbered
 from loadtest.load.wrk import Load, run_wrk
 from loadtest.peers.memory import await_idle, resident_bytes
@@ -98,13 +100,23 @@ async def read_once(server: Server, paths: Iterable[str]) -> None:
 # -- readers who wait ------------------------------------------------------------------------------
 
 
+@asynccontextmanager
+async def new_stream(server: Server, name: str) -> AsyncIterator[tuple[Client, Writer, str, str]]:
+    """A client for its readers, its writer, its path, and the offset of its tail."""
+    path = new_path(name)
+    async with reader_of(server) as reader, writer_of(server) as client:
+        offset = await client.create(path)
+        writer = await Writer.open(client, path)
+        yield reader, writer, path, offset
+        await writer.finish()
+
+
 async def measure_polls(server: Server, plan: Plan) -> Sample:
     """All wait at the tail, one message is appended: milliseconds until the last has its answer."""
-    path, message = new_path("polls"), build_message(1)
+    message = build_message(1)
     before = await count_origin_reads(server)
-    async with reader_of(server) as reader, writer_of(server) as client:
-        query = f"?offset={await client.create(path)}&live=long-poll"
-        writer = await Writer.open(client, path)
+    async with new_stream(server, "polls") as (reader, writer, path, offset):
+        query = f"?offset={offset}&live=long-poll"
         requests = [reader.request("GET", path, query) for _ in range(POLLS)]
         async with open_crowd(reader.target, requests, ARRIVAL_S) as crowd:
             await asyncio.to_thread(await_idle, server.pid, IDLE_LIMIT_S)
@@ -114,14 +126,23 @@ async def measure_polls(server: Server, plan: Plan) -> Sample:
             writer.append(message)
             await crowd.gather(lambda data: data.endswith((message, LAST_CHUNK)))
             sample = watch.sample({"last answer": watch.took_s * 1000})
-            await writer.finish()
-            for data in crowd.received:
-                check_answer(data, message)
+    for data in crowd.received:
+        check_answer(data, message)
     if not server.origin_port:
         return sample
-    at_origin = await count_origin_reads(server, before)
-    figures = {**sample.figures, "at origin": at_origin}
-    return Sample(figures, sample.server_cpu, sample.client_cpu)
+    at_origin = {"at origin": await count_origin_reads(server, before)}
+    return replace(sample, figures={**sample.figures, **at_origin})
+
+
+@asynccontextmanager
+async def open_fan(server: Server, name: str, readers: int) -> AsyncIterator[Fan]:
+    """Event streams that have all begun, and a server that has nothing left to do for them."""
+    async with new_stream(server, name) as (reader, writer, path, _):
+        async with open_events(reader, path, readers) as crowd:
+            await asyncio.to_thread(await_idle, server.pid, IDLE_LIMIT_S)
+            fan = Fan(crowd, writer)
+            yield fan
+            fan.check()
 
 
 async def run_fanout(server: Server, seconds: float) -> Sample:
@@ -131,17 +152,9 @@ async def run_fanout(server: Server, seconds: float) -> Sample:
     A server may put two messages into one event: what counts is messages that reached a reader,
     and the rate of events stands beside it.
     """
-    path = new_path("fanout")
-    async with reader_of(server) as reader, writer_of(server) as client:
-        await client.create(path)
-        writer = await Writer.open(client, path)
-        async with open_events(reader, path, SSE_READERS) as crowd:
-            await asyncio.to_thread(await_idle, server.pid, IDLE_LIMIT_S)
-            fan = Fan(crowd, writer)
-            await fan.run(0.0, 1)  # not measured: everyone is there
-            samples = [await _measure_fan(server, fan, seconds / 2, window) for window in (1, 2)]
-            fan.check()
-            await writer.finish()
+    async with open_fan(server, "fanout", SSE_READERS) as fan:
+        await fan.run(0.0, 1)  # not measured: everyone is there
+        samples = [await _measure_fan(server, fan, seconds / 2, window) for window in (1, 2)]
     return max(samples, key=lambda sample: sample.figures["messages"])
 
 
@@ -156,18 +169,10 @@ async def _measure_fan(server: Server, fan: Fan, seconds: float, window: int) ->
 
 async def measure_readers(server: Server, readers: int) -> Sample:
     """What event streams without events cost in resident memory; they must all be alive."""
-    path = new_path("idle")
-    async with reader_of(server) as reader, writer_of(server) as client:
-        await client.create(path)
-        writer = await Writer.open(client, path)
-        before = resident_bytes(server.pid)
-        async with open_events(reader, path, readers) as crowd:
-            await asyncio.to_thread(await_idle, server.pid, IDLE_LIMIT_S)
-            after = resident_bytes(server.pid)
-            fan = Fan(crowd, writer)
-            await fan.run(0.0, 1)
-            fan.check()
-            await writer.finish()
+    before = resident_bytes(server.pid)
+    async with open_fan(server, "idle", readers) as fan:
+        after = resident_bytes(server.pid)
+        await fan.run(0.0, 1)
     each = (after - before) / readers
     return Sample({"resident": each / 1024, "before": before, "after": after})
 
@@ -193,7 +198,7 @@ async def measure_misses(server: Server, seconds: float) -> Sample:
                 client, paths = ((proxy, by), (origin, direct))[number % 2]
                 group.create_task(_miss(client, paths[number // 2], times_s[number % 2]))
         (p50, p99), (direct_p50, _) = (
-            [percentile(times, share) * 1000 for share in (0.5, 0.99)] for times in times_s
+            [nearest_rank(times, share) * 1000 for share in (0.5, 0.99)] for times in times_s
         )
         return watch.sample(
             {"added p50": p50 - direct_p50, "p50": p50, "p99": p99, "direct p50": direct_p50}

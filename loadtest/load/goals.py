@@ -8,8 +8,8 @@ the rounds counts. "No worse" forgives 5 %, a choice: rounds can differ by far m
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from statistics import median
 
-from loadtest.load.metrics import median
 from loadtest.peers.names import OURS
 
 NOISE = 0.05

@@ -5,7 +5,7 @@ Each bin is 5 % wider than the one below it, so that a percentile is right withi
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 SMALLEST_S = 1e-5
 WIDTH = math.log(1.05)
@@ -38,3 +38,9 @@ def percentile(histogram: Histogram, share: float) -> float:
         if left <= 0:
             return top_of(number)
     return math.nan
+
+
+def nearest_rank(values: Sequence[float], share: float) -> float:
+    """The sample that `share` (0 to 1) of the samples do not exceed: exact, where there are few."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]

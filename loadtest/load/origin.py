@@ -8,7 +8,7 @@ from loadtest.load.client import Client, WrongAnswerError
 from loadtest.load.connection import Target
 from loadtest.load.contest import Contest, Launch, Plan, Sample, Sides, Stopwatch, Trial
 from loadtest.load.goals import Measure, above, at_least, below, less, more, no_worse
-from loadtest.load.metrics import percentile
+from loadtest.load.histogram import nearest_rank
 from loadtest.load.wrk import Load, WrkResult, run_wrk
 from loadtest.peers.memory import MB, cpu_seconds, resident_bytes, watch_memory
 from loadtest.peers.names import FILE, MEMORY, OURS
@@ -116,7 +116,7 @@ async def append_bulk(server: Server, paths: Sequence[str], seconds: float) -> S
                 times_s.append(time.perf_counter() - start)
 
         await asyncio.gather(*map(append, paths))
-        p50, p99 = (percentile(times_s, share) * 1000 for share in (0.5, 0.99))
+        p50, p99 = (nearest_rank(times_s, share) * 1000 for share in (0.5, 0.99))
         sample = watch.sample({"rate": len(times_s) / watch.took_s, "p50": p50, "p99": p99})
         missing = len(times_s) * len(body) - (sum(await client.tails(paths)) - before)
     if missing > 0:

@@ -147,18 +147,23 @@ def _table(scenario: Scenario, peers: Sequence[str], summaries: Sequence[Summary
     return data_table(f"{scenario.name}, by peer", "", columns)
 
 
+def _series(runs: Sequence[Run], values: Callable[[Run], list[float]]) -> list[Series]:
+    """Each run as a line of its own."""
+    return [
+        Series(run.started.peer, style, values(run))
+        for run, style in zip(runs, STYLES, strict=False)
+    ]
+
+
 def _percentiles(scenario: Scenario, runs: Sequence[Run]) -> Markup:
-    axis = NamedAxis("Share", tuple(SHARES))
-    lines = []
-    for run, style in zip(runs, STYLES, strict=False):
+    def values(run: Run) -> list[float]:
         times = run.times(scenario.headline)
-        values = [percentile(times, share) * 1000 for share in SHARES.values()]
-        lines.append(Series(run.started.peer, style, values))
-    scale = log_scale(_known(lines), DURATIONS_MS)
-    frame = Frame(
-        "Latency by percentile", f"of “{scenario.headline}”, whole run", axis, scale, duration
-    )
-    return line_chart(frame, lines)
+        return [percentile(times, share) * 1000 for share in SHARES.values()]
+
+    lines = _series(runs, values)
+    axis, scale = NamedAxis("Share", tuple(SHARES)), log_scale(_known(lines), DURATIONS_MS)
+    note = f"of “{scenario.headline}”, whole run"
+    return line_chart(Frame("Latency by percentile", note, axis, scale, duration), lines)
 
 
 def _over_time(
@@ -170,11 +175,12 @@ def _over_time(
     shown: Callable[[float], str],
 ) -> Markup:
     axis = ElapsedAxis(0, 1000, max(run.length for run in runs))
-    lines = []
-    for run, style in zip(runs, STYLES, strict=False):
+
+    def values(run: Run) -> list[float]:
         seconds = run.of(scenario.headline)
-        values = [figure([one for one in seconds if one.second == n]) for n in range(axis.slots)]
-        lines.append(Series(run.started.peer, style, values))
+        return [figure([one for one in seconds if one.second == n]) for n in range(axis.slots)]
+
+    lines = _series(runs, values)
     note = f"of “{scenario.headline}”, each second"
     return line_chart(Frame(title, note, axis, scale(_known(lines)), shown), lines)
 
@@ -214,16 +220,16 @@ def _style(peer: str) -> str:
 
 def _memory(runs: Sequence[Run]) -> Markup:
     axis = ElapsedAxis(0, 1000, max(run.length for run in runs))
-    lines = []
-    for run, style in zip(runs, STYLES, strict=False):
+
+    def values(run: Run) -> list[float]:
         known = dict(run.gauge("memory_mb"))
-        values = [known.get(slot, math.nan) * 1e6 for slot in range(axis.slots)]
-        lines.append(Series(run.started.peer, style, values))
+        return [known.get(slot, math.nan) * 1e6 for slot in range(axis.slots)]
+
+    lines = _series(runs, values)
     if not _known(lines):
         return empty("Nobody watched the memory of the target (--pid).")
-    scale = linear_scale(_known(lines))
     note = "resident, of the peer's processes"
-    return line_chart(Frame("Memory", note, axis, scale, size), lines)
+    return line_chart(Frame("Memory", note, axis, linear_scale(_known(lines)), size), lines)
 
 
 def _limits(peers: Sequence[str], summaries: Sequence[Summary]) -> Markup | None:

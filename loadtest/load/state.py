@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from loadtest.analytics.changes import History
 from loadtest.errors import RunFailedError
@@ -18,7 +19,6 @@ from loadtest.load.client import ROOT, Client, WrongAnswerError, expect, reached
 from loadtest.load.connection import Target
 from loadtest.load.contest import Launch, Plan, Sample, Sides, Trial
 from loadtest.load.goals import at_least, less
-from loadtest.load.metrics import median
 from loadtest.load.replies import Reply, split_parts
 from loadtest.peers.memory import MB
 from loadtest.peers.names import OURS, REPLAY

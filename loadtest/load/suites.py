@@ -10,23 +10,9 @@ from pathlib import Path
 from loadtest.load import analytics, gateway, origin, state
 from loadtest.load.contest import Contest, LaunchPeer, Trial
 from loadtest.load.table import Board
+from loadtest.peers import names
 from loadtest.peers.debian import ensure_debian
-from loadtest.peers.names import (
-    DUCK,
-    ENVOY,
-    FILE,
-    GOACCESS,
-    MEMORY,
-    NCHAN,
-    NGINX,
-    NODE,
-    OURS,
-    PLAIN_ENVOY,
-    PYTHON,
-    REPLAY,
-    VARNISH,
-    WORDS,
-)
+from loadtest.peers.names import OURS, WORDS
 from loadtest.peers.process import Server, run_process
 from loadtest.peers.servers import (
     GATEWAY,
@@ -39,7 +25,7 @@ from loadtest.peers.servers import (
     run_peer,
     start_origin,
 )
-from loadtest.peers.tokens import write_tokens
+from loadtest.peers.tokens import SCOPE, write_tokens
 
 Ensure = Callable[[], None]
 
@@ -62,9 +48,11 @@ def open_origin_stage(scratch: Path) -> Iterator[LaunchPeer]:
 
 
 @contextmanager
-def open_gateway_stage(scratch: Path) -> Iterator[LaunchPeer]:
+def open_gateway_stage(
+    scratch: Path, count: int = gateway.TOKENS, scope: str = SCOPE
+) -> Iterator[LaunchPeer]:
     """One origin for all who stand in front of one, in memory: it is not what is compared."""
-    tokens = write_tokens(scratch, gateway.TOKENS)
+    tokens = write_tokens(scratch, count, scope)
     start = start_origin(scratch / "origin", "memory", OPEN_TO_ALL)
     with run_process(start, scratch / "origin.log") as server:
         yield lambda peer: run_peer(
@@ -87,15 +75,25 @@ def open_state_stage(scratch: Path) -> Iterator[LaunchPeer]:
         yield launch
 
 
-GATEWAY_PEERS = (NGINX, VARNISH, ENVOY, PLAIN_ENVOY, NODE, NCHAN)
-ANALYTICS_PEERS = (DUCK, GOACCESS, PYTHON)
+GATEWAY_PEERS = (
+    names.NGINX,
+    names.VARNISH,
+    names.ENVOY,
+    names.PLAIN_ENVOY,
+    names.NODE,
+    names.NCHAN,
+)
+ANALYTICS_PEERS = (names.DUCK, names.GOACCESS, names.PYTHON)
 SUITES = (
     Suite(
         "origin",
         "weir origin (file-durable) beside @durable-streams/server 0.3.7 with its defaults.",
         {name: peer.ensure for name, peer in ORIGINS.items()},
         origin.SCENARIOS,
-        Board({OURS: "ours", FILE: "node file", MEMORY: "node memory"}, ratios=(FILE, MEMORY)),
+        Board(
+            {OURS: "ours", names.FILE: "node file", names.MEMORY: "node memory"},
+            ratios=(names.FILE, names.MEMORY),
+        ),
         open_origin_stage,
     ),
     Suite(
@@ -113,7 +111,7 @@ SUITES = (
         " `weir compact`, beside a full replay before it.",
         {OURS: ensure_weir},
         state.SCENARIOS,
-        Board({OURS: "bootstrap", REPLAY: "replay"}, ratios=(REPLAY,)),
+        Board({OURS: "bootstrap", names.REPLAY: "replay"}, ratios=(names.REPLAY,)),
         open_state_stage,
     ),
     Suite(
@@ -122,9 +120,9 @@ SUITES = (
         " plain Python materialiser: programs that start, read the same and end.",
         {
             OURS: analytics.ensure_spark,
-            DUCK: partial(need_package, "duckdb"),
-            GOACCESS: partial(ensure_debian, "goaccess", "goaccess"),
-            PYTHON: ensure_weir,
+            names.DUCK: partial(need_package, "duckdb"),
+            names.GOACCESS: partial(ensure_debian, "goaccess", "goaccess"),
+            names.PYTHON: ensure_weir,
         },
         analytics.SCENARIOS,
         Board(

@@ -4,6 +4,7 @@ They run in a folder of their own, without the settings of whoever starts them, 
 their own, and end with us.
 """
 
+import asyncio
 import os
 import random
 import re
@@ -37,23 +38,6 @@ class Start:
     environment: Mapping[str, str] = field(default_factory=dict)
     ready_url: str = ""
     """Answers 200 once it serves; without one it is enough that the port accepts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A running server; a proxy is read from at its own port and written to at its origin's."""
-
-    pid: int
-    port: int
-    ready_s: float
-    origin_port: int = 0
-    tokens: Path | None = None
-    data_dir: Path | None = None
-    """Of its origin, where the disk matters."""
-
-    @property
-    def write_port(self) -> int:
-        return self.origin_port or self.port
 
 
 class Process:
@@ -134,6 +118,14 @@ class Process:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
+    async def restart(self) -> None:
+        await asyncio.to_thread(self.stop)
+        await self.start_again()
+
+    async def start_again(self) -> None:
+        self.launch()  # by this thread, which will be there when the program is
+        await asyncio.to_thread(self.await_ready)
+
     def stop(self) -> None:
         """Ask it to end; after a while, end it."""
         self._end(signal.SIGTERM)
@@ -153,6 +145,24 @@ class Process:
         self._process = None
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server; a proxy is read from at its own port and written to at its origin's."""
+
+    pid: int
+    port: int
+    ready_s: float
+    origin_port: int = 0
+    tokens: Path | None = None
+    data_dir: Path | None = None
+    """Of its origin, where the disk matters."""
+    process: Process | None = None
+
+    @property
+    def write_port(self) -> int:
+        return self.origin_port or self.port
+
+
 @contextmanager
 def run_process(
     start: Start, log: Path, origin_port: int = 0, tokens: Path | None = None
@@ -162,7 +172,8 @@ def run_process(
     started = time.perf_counter()
     try:
         port = process.start()
-        yield Server(process.pid, port, time.perf_counter() - started, origin_port, tokens)
+        ready_s = time.perf_counter() - started
+        yield Server(process.pid, port, ready_s, origin_port, tokens, process=process)
     finally:
         process.stop()
 

@@ -7,8 +7,7 @@ teeth, does not move it; what climbs does. Pure.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-
-from loadtest.load.metrics import median
+from statistics import median
 
 MOST_POINTS = 300  # their pairs are looked at
 

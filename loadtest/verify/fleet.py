@@ -85,8 +85,7 @@ class Part:
 
     async def start(self) -> None:
         """And wait until it serves."""
-        self._process.launch()
-        await asyncio.to_thread(self._process.await_ready)
+        await self._process.start_again()
 
     async def kill(self) -> None:
         await asyncio.to_thread(self._process.kill)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtest.load.connection import Target
-from loadtest.load.histogram import bin_of, percentile, top_of, total
+from loadtest.load.histogram import bin_of, nearest_rank, percentile, top_of, total
 from loadtest.load.meter import Meter
 from loadtest.load.records import Ended, Gauges, Run, Second, Started, decode, encode, read_run
 from loadtest.load.replies import Reply, verdict_of
@@ -37,6 +37,13 @@ def test_percentiles_are_those_of_the_sorted_times(times: list[float], share: fl
     found = percentile(meter.take(0)[0].times, share)
     exact = sorted(times)[math.ceil(share * len(times)) - 1]
     assert exact <= found * 1.000001 and found <= exact * 1.0501
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.0, 1), (0.01, 1), (0.5, 50), (0.99, 99), (0.991, 100), (1.0, 100)]
+)
+def test_the_nearest_rank_is_a_sample(share: float, expected: float) -> None:
+    assert nearest_rank(list(range(100, 0, -1)), share) == expected
 
 
 def test_no_times_have_no_percentile() -> None:
