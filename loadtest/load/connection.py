@@ -201,9 +201,13 @@ class Connection:
 
 
 async def connect(target: Target) -> Connection:
+    return Connection(await open_socket(target))
+
+
+async def open_socket(target: Target) -> socket.socket:
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            return Connection(await _open(target))
+            return await _open(target)
     except TimeoutError:
         raise Broken("no connection in time") from None
     except OSError:

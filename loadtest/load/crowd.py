@@ -6,27 +6,31 @@ afterwards.
 
 import asyncio
 import re
+import select
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 from loadtest.load.client import Client, WrongAnswerError, expect
-from loadtest.load.connection import Broken, Connection, Target, connect
+from loadtest.load.connection import Broken, Connection, Target, connect, open_socket
 from loadtest.load.replies import ReplyReader
 from protocol.offsets import START
 
 MARK = b"#"
 """The end of every message and nowhere else: what a reader has received is counted by it."""
 MESSAGE_BYTES = 256
+RECEIVE_BYTES = 1 << 16
 REPLY_TIMEOUT_S = 30.0
 EVENT = re.compile(rb"data: ?\d{9}x")
 """How an event begins. Messages that come close together may share one."""
 STATUS_LINE = b"HTTP/1.1 "
 CUT = "the server closed the connection of a waiting reader"
 
-Take = Callable[[int, bytes], bool]
-"""Whose bytes; whether that was all."""
+Came = Sequence[tuple[int, bytes]]
+"""Whose bytes; none at the end of a connection."""
+Take = Callable[[Came], bool]
+"""Whether that was all."""
 
 
 def build_message(number: int) -> bytes:
@@ -34,26 +38,53 @@ def build_message(number: int) -> bytes:
 
 
 class Crowd:
-    """What has arrived for each reader."""
+    """What has arrived for each reader. One epoll of its own has them all, so that a thousand
+    answers are one turn of the loop."""
 
     def __init__(self, readers: int) -> None:
         self.received = [b""] * readers
+        self._poll = select.epoll()
+        self._sockets: dict[int, tuple[int, socket.socket]] = {}
         self._take: Take = self._keep
         self._done: asyncio.Future[None] | None = None
         self._is_cut = False
+        asyncio.get_running_loop().add_reader(self._poll.fileno(), self._ready)
 
-    def arrive(self, number: int, data: bytes) -> None:
-        self._is_cut |= not data
-        is_all = self._take(number, data)
-        if self._done is None or self._done.done():
+    def join(self, number: int, sock: socket.socket) -> None:
+        self._sockets[sock.fileno()] = number, sock
+        self._poll.register(sock, select.EPOLLIN)
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._poll.fileno())
+        self._poll.close()
+        for _, sock in self._sockets.values():
+            sock.close()
+
+    def _ready(self) -> None:
+        came = []
+        for descriptor, _ in self._poll.poll(0):
+            number, sock = self._sockets[descriptor]
+            try:
+                came.append((number, sock.recv(RECEIVE_BYTES)))
+            except OSError:
+                came.append((number, b""))
+        self.arrive(came)
+
+    def arrive(self, came: Came) -> None:
+        is_all = self._take(came)
+        done, self._is_cut = self._done, self._is_cut or not all(data for _, data in came)
+        if self._is_cut:  # nobody is to wait for the others
+            asyncio.get_running_loop().remove_reader(self._poll.fileno())
+        if done is None or done.done():
             return
         if self._is_cut:
-            self._done.set_exception(Broken(CUT))
+            done.set_exception(Broken(CUT))
         elif is_all:
-            self._done.set_result(None)
+            done.set_result(None)
 
-    def _keep(self, number: int, data: bytes) -> bool:
-        self.received[number] += data
+    def _keep(self, came: Came) -> bool:
+        for number, data in came:
+            self.received[number] += data
         return False
 
     async def receive(self, take: Take, timeout_s: float = REPLY_TIMEOUT_S) -> None:
@@ -73,10 +104,11 @@ class Crowd:
         """Until everyone has received something whole."""
         missing = {number for number, data in enumerate(self.received) if not is_whole(data)}
 
-        def take(number: int, data: bytes) -> bool:
-            self.received[number] += data
-            if is_whole(self.received[number]):
-                missing.discard(number)
+        def take(came: Came) -> bool:
+            for number, data in came:
+                self.received[number] += data
+                if is_whole(self.received[number]):
+                    missing.discard(number)
             return not missing
 
         if missing:
@@ -87,21 +119,18 @@ class Crowd:
 async def open_crowd(
     target: Target, requests: Sequence[bytes], within_s: float = 0.0
 ) -> AsyncIterator[Crowd]:
-    """Connections that have each sent one request, spread over a time."""
-    crowd, connections = Crowd(len(requests)), list[Connection]()
-    start = time.perf_counter()
+    """Readers who have each sent one request, spread over a time."""
+    crowd, start = Crowd(len(requests)), time.perf_counter()
     try:
         for number, request in enumerate(requests):
             due = start + within_s * number / len(requests)
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            connection = await connect(target)
-            connections.append(connection)
-            connection.tap = partial(crowd.arrive, number)
-            connection.send(request)
+            sock = await open_socket(target)
+            crowd.join(number, sock)
+            sock.send(request)
         yield crowd
     finally:
-        for connection in connections:
-            connection.close()
+        crowd.close()
 
 
 @asynccontextmanager
@@ -180,18 +209,20 @@ class Fan:
         self._publish()
         await self._crowd.receive(self.take, seconds + REPLY_TIMEOUT_S)
 
-    def take(self, number: int, data: bytes) -> bool:
-        marks = data.count(MARK)
-        self._counts[number] += marks
-        self.received += marks
-        if not number:
-            self._seen += data
+    def take(self, came: Came) -> bool:
+        for number, data in came:
+            marks = data.count(MARK)
+            self._counts[number] += marks
+            self.received += marks
+            if not number:
+                self._seen += data
         under_way = self.published * self._readers - self.received
-        if under_way <= (self._window - 1) * self._readers:
-            if time.perf_counter() < self._deadline:
-                self._publish()
-                return False
-        return under_way <= 0
+        while under_way <= (self._window - 1) * self._readers:
+            if time.perf_counter() >= self._deadline:
+                return under_way <= 0
+            self._publish()
+            under_way += self._readers
+        return False
 
     def _publish(self) -> None:
         self.published += 1

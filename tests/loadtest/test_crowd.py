@@ -1,13 +1,13 @@
 """The waiting crowd against a real origin; what it must notice, against bytes made up."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from loadtest.load.client import TEXT, Client, WrongAnswerError
 from loadtest.load.connection import Broken, Target
 from loadtest.load.crowd import (
+    Came,
     Crowd,
     Fan,
     Writer,
@@ -18,8 +18,6 @@ from loadtest.load.crowd import (
 )
 from tests.helpers.origin import LocalOrigin
 
-Arrivals = Sequence[tuple[int, bytes]]
-
 
 class Silent(Writer):
     def __init__(self) -> None:
@@ -29,16 +27,16 @@ class Silent(Writer):
         pass
 
 
-async def fan_out(arrivals: Arrivals, published: int = 0) -> Fan:
+async def fan_out(arrivals: Came, published: int = 0) -> Fan:
     """Two readers who receive this."""
     crowd = Crowd(2)
     fan = Fan(crowd, Silent())
     fan.published = published
     running = asyncio.create_task(fan.run(0.0, 1))
     await asyncio.sleep(0)
-    for number, data in arrivals:
-        crowd.arrive(number, data)
+    crowd.arrive(arrivals)
     await running
+    crowd.close()
     return fan
 
 
