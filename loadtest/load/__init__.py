@@ -15,5 +15,6 @@ suites      which of these belong together, and on which peers
 Running and telling:
 run         one paced scenario, seen as it runs: `meter`, `histogram`, `records`, `view`
 compare     all paced scenarios on all peers: `summary`, `results`, `page`
-contest     peers take turns; `goals` judges the figures, `table` prints them
+bench       the suites on all their peers: `contest` lets them take turns, `goals` judges the
+            figures, `table` prints them
 """

@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.bench import (
+from loadtest.errors import RunFailedError
+from loadtest.load.bench import (
     default_names,
     describe_machine,
     exit_code,
     render_report,
     scratch_directory,
 )
-from loadtest.errors import RunFailedError
 from loadtest.load.contest import Results
 from loadtest.load.goals import Judgement, Verdict, below
 from loadtest.load.suites import SUITES

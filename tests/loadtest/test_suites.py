@@ -2,7 +2,7 @@ from itertools import chain
 
 import pytest
 
-from loadtest.bench import chosen_suites, parse_options
+from loadtest.load.bench import chosen_suites, parse_options
 from loadtest.load.contest import Contest
 from loadtest.load.suites import SUITES, Suite
 from loadtest.peers.names import REPLAY
