@@ -120,6 +120,15 @@ def test_what_runs_natively_is_what_runs_in_containers(compose: Json) -> None:
         assert f"\n{package[name]}=={version} " in (ROOT / lock).read_text()
 
 
+def test_the_inspector_sees_the_packages_that_it_imports(compose: Json) -> None:
+    mounted = {volume.split(":")[0] for volume in compose["services"]["inspector"]["volumes"]}
+    loaded = ("inspector/addon.py", "inspector/view.py", "faults/plan.py")
+    text = "".join((ROOT / "loadtest" / name).read_text("utf-8") for name in loaded)
+    imported = set(re.findall(r"^from (\w+)", text, re.M))
+    ours = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert {f"./{package}" for package in imported & ours} <= mounted
+
+
 def test_only_the_edge_is_open_to_the_world(compose: Json) -> None:
     published = {
         name: [port for port in service.get("ports", ()) if not port.startswith("127.0.0.1:")]
