@@ -11,7 +11,7 @@ from a request that is meant for the new one.
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -39,7 +39,6 @@ PATIENCE_SECS = 120.0
 RECENT_OFFSETS = 200
 
 Action = Literal["create", "close", "delete", "snapshot"]
-Attempt = Callable[[Door, dict[str, str]], Awaitable[Answer]]
 
 
 @dataclass(slots=True)
@@ -115,20 +114,20 @@ class Keeper:
             self.may_write.clear()
             await self._all_quiet.wait()
             await self._audit()
-            await self._insist("delete", self._delete)
+            await self._insist("delete")
             await self._create()
 
     async def close(self) -> None:
         """Without waiting for producers: what they have under way is before it or refused."""
         async with self._work:
-            await self._insist("close", self._close)
+            await self._insist("close")
             self.is_closed = True
 
     async def snapshot(self) -> None:
         async with self._work:
             await self._audit()
             if self._count:
-                await self._insist("snapshot", self._publish)
+                await self._insist("snapshot")
 
     async def audit(self) -> None:
         async with self._work:
@@ -141,16 +140,16 @@ class Keeper:
         self.is_closed = False
         ghosts_until = self._last_unknown + GHOST_SECS
         await asyncio.sleep(max(0.0, ghosts_until - self._world.doors.now()))
-        await self._insist("create", self._put)
+        await self._insist("create")
         self.may_write.set()
 
-    async def _insist(self, action: Action, attempt: Attempt) -> None:
+    async def _insist(self, action: Action) -> None:
         """Until it is done, or certainly cannot be."""
         since, first = self._world.doors.now(), True
         while True:
             door = self._world.choose_door()
             token = self._world.keyring.token(KEEPER)
-            answer = await attempt(door, token.header)
+            answer = await self._attempt(action, door, token.header)
             outcome = _outcome(action, answer, first)
             self._world.recorder.add(
                 Change(
@@ -176,28 +175,25 @@ class Keeper:
             raise RunFailedError(f"no {what} of {self.stream} within {PATIENCE_SECS:.0f} s")
         await asyncio.sleep(RETRY_SECS)
 
-    async def _put(self, door: Door, headers: dict[str, str]) -> Answer:
-        headers = headers | {"Content-Type": self.kind}
-        return await self._world.doors.ask(door, "PUT", self.stream, headers)
-
-    async def _delete(self, door: Door, headers: dict[str, str]) -> Answer:
-        return await self._world.doors.ask(door, "DELETE", self.stream, headers)
-
-    async def _close(self, door: Door, headers: dict[str, str]) -> Answer:
-        return await self._world.doors.ask(
-            door, "POST", self.stream, headers | {STREAM_CLOSED: "true"}
-        )
-
-    async def _publish(self, door: Door, headers: dict[str, str]) -> Answer:
-        told = {"stream": self.stream, "generation": self.generation, "count": self._count}
-        return await self._world.doors.ask(
-            door,
-            "PUT",
-            self.stream,
-            headers | {"Content-Type": "application/json"},
-            part=f"/snapshot/{self._audited}",
-            body=json.dumps(told).encode(),
-        )
+    async def _attempt(self, action: Action, door: Door, headers: dict[str, str]) -> Answer:
+        ask = self._world.doors.ask
+        match action:
+            case "create":
+                headers |= {"Content-Type": self.kind}
+                return await ask(door, "PUT", self.stream, headers)
+            case "delete":
+                return await ask(door, "DELETE", self.stream, headers)
+            case "close":
+                return await ask(door, "POST", self.stream, headers | {STREAM_CLOSED: "true"})
+            case "snapshot":
+                made_of = {
+                    "stream": self.stream,
+                    "generation": self.generation,
+                    "count": self._count,
+                }
+                headers |= {"Content-Type": "application/json"}
+                part, body = f"/snapshot/{self._audited}", json.dumps(made_of).encode()
+                return await ask(door, "PUT", self.stream, headers, part=part, body=body)
 
     # -- the truth ---------------------------------------------------------------------------------
 
