@@ -4,7 +4,6 @@ Bodies are counted, not kept, unless asked: a crowd of readers must cost the cli
 """
 
 from dataclasses import dataclass, field
-from email.message import Message as MimeHeaders
 from enum import Enum
 
 from loadtest.errors import RunFailedError
@@ -140,13 +139,3 @@ def verdict_of(reply: Reply) -> str:
     members = reply.headers.get("cache-status", "").rpartition(",")[2].split(";")[1:]
     words = dict(member.strip().partition("=")[::2] for member in members)
     return words.get("detail") or ("hit" if "hit" in words else words.get("fwd", ""))
-
-
-def split_parts(content_type: str, body: bytes) -> list[bytes]:
-    """The contents of a multipart entity whose parts all have headers; none if it is not whole."""
-    headers = MimeHeaders()
-    headers["Content-Type"] = content_type
-    _, *parts = (b"\r\n" + body).split(f"\r\n--{headers.get_boundary()}".encode())
-    if len(parts) < 2 or parts[-1].strip() != b"--":
-        return []
-    return [part.partition(b"\r\n\r\n")[2] for part in parts[:-1]]

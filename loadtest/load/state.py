@@ -19,12 +19,13 @@ from loadtest.load.client import ROOT, Client, WrongAnswerError, expect, reached
 from loadtest.load.connection import Target
 from loadtest.load.contest import Launch, Plan, Sample, Sides, Trial
 from loadtest.load.goals import at_least, less
-from loadtest.load.replies import Reply, split_parts
+from loadtest.load.replies import Reply
 from loadtest.peers.memory import MB
 from loadtest.peers.names import OURS, REPLAY
 from loadtest.peers.process import Server
 from loadtest.peers.servers import weir_start
 from loadtest.peers.tokens import read_tokens
+from protocol.multipart import MultipartError, split_parts
 from protocol.names import JSON_TYPE
 from protocol.offsets import START
 from protocol.state import Materialised, parse_message, split_array
@@ -144,10 +145,13 @@ async def bootstrap(client: Client, keep_body: bool) -> AsyncIterator[Reply]:
 
 
 def bootstrap_messages(reply: Reply) -> Sequence[bytes]:
-    parts = split_parts(reply.headers.get("content-type", ""), bytes(reply.body))
+    try:
+        parts = split_parts(reply.headers.get("content-type", ""), bytes(reply.body))
+    except MultipartError as error:
+        raise WrongAnswerError(f"the bootstrap is no whole multipart entity: {error}") from error
     if not parts:
-        raise WrongAnswerError("the bootstrap is no whole multipart entity")
-    snapshot, *updates = parts
+        raise WrongAnswerError("the bootstrap has no parts")
+    snapshot, *updates = (part.body for part in parts)
     return [*(split_array(snapshot) if snapshot else ()), *updates]
 
 

@@ -2,12 +2,12 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from loadtest.load.replies import split_parts
 from loadtest.verify.messages import BINARY, JSON, Message, decode
+from protocol.heads import ReplyHead
+from protocol.multipart import MultipartError, split_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Decoder:
             damage = damage or wrong
         return found, damage
 
-    def events(self, data: Iterable[str], control: Mapping[str, Any]) -> Told:
+    def events(self, data: Iterable[str], control: ReplyHead) -> Told:
         """Data events, and the control event that follows them."""
         ids, damage = self.ids(
             b64decode(text) if self.kind == BINARY else text.encode() for text in data
@@ -49,17 +49,17 @@ class Decoder:
         return Told(
             ids,
             damage,
-            next=control.get("streamNextOffset", ""),
-            cursor=control.get("streamCursor", ""),
-            up_to_date=bool(control.get("upToDate")),
-            closed=bool(control.get("streamClosed")),
+            next=control.next_offset,
+            cursor=control.cursor,
+            up_to_date=control.up_to_date,
+            closed=control.closed,
         )
 
     def bootstrap(self, content_type: str, body: bytes, reached: str) -> Told:
-        parts = split_parts(content_type, body)
-        if not parts:
+        try:
+            snapshot, *updates = (part.body for part in split_parts(content_type, body))
+        except (MultipartError, ValueError):
             return self._with_snapshot(b"", [], "the last part is missing", reached)
-        snapshot, *updates = parts
         bodies = (b"[" + part + b"]" if self.kind == JSON else part for part in updates)
         return self._with_snapshot(snapshot, *self.ids(bodies), reached)
 

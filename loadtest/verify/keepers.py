@@ -28,8 +28,6 @@ from protocol.names import (
     PRODUCER_ID,
     PRODUCER_SEQ,
     STREAM_CLOSED,
-    STREAM_NEXT_OFFSET,
-    STREAM_UP_TO_DATE,
 )
 from protocol.offsets import START
 
@@ -157,7 +155,7 @@ class Keeper:
                     generation=self.generation,
                     stream=self.stream,
                     who=KEEPER,
-                    next=answer.header(STREAM_NEXT_OFFSET),
+                    next=answer.head.next_offset,
                     offset=self._audited if action == "snapshot" else "",
                     **answer.as_operation(door, token.key) | {"outcome": outcome},
                 )
@@ -212,7 +210,7 @@ class Keeper:
         ).trouble:
             await self._pause(since, "audit")
         messages, damage = decode(self.kind, answer.body)
-        reached = answer.header(STREAM_NEXT_OFFSET)
+        reached = answer.head.next_offset
         if answer.status != 200:  # but it must be there
             messages, damage, reached = [], f"answer {answer.status}", self._audited
         world.recorder.add(
@@ -224,13 +222,13 @@ class Keeper:
                 asked=self._audited,
                 next=reached,
                 ids=[shown_id(self.stream, message) for message in messages],
-                closed=answer.says(STREAM_CLOSED),
+                closed=answer.head.closed,
                 damage=damage,
             )
         )
         self._audited = reached
         self._count += len(messages)
-        return answer.says(STREAM_UP_TO_DATE) or answer.status != 200
+        return answer.head.up_to_date or answer.status != 200
 
 
 def producer_headers(message: Message, kind: str) -> dict[str, str]:

@@ -13,7 +13,6 @@ from loadtest.verify.history import Append
 from loadtest.verify.keepers import Keeper, World, producer_headers
 from loadtest.verify.keyring import INTRUDER, WRITER
 from loadtest.verify.messages import Message, encode
-from protocol.names import STREAM_NEXT_OFFSET
 
 RETRY_SECS = (0.05, 0.3)
 FORBIDDEN = 0.02  # how often an intruder tries his luck
@@ -67,7 +66,7 @@ class Producer:
         if answer.outcome != "ok":
             return False
         if answer.status == 200:
-            self._keeper.note_offset(answer.header(STREAM_NEXT_OFFSET))
+            self._keeper.note_offset(answer.head.next_offset)
         return True
 
     async def _send(self, message: Message, subject: str) -> Answer:
@@ -87,7 +86,7 @@ class Producer:
                 stream=keeper.stream,
                 who=message.producer,
                 allowed=subject == WRITER,
-                next=answer.header(STREAM_NEXT_OFFSET),
+                next=answer.head.next_offset,
                 code=_code_of(answer),
                 **answer.as_operation(door, token.key),
             )

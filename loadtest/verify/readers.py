@@ -5,7 +5,6 @@ enough, when the stream is gone or another, or when a snapshot has replaced its 
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass
 from random import Random
@@ -17,13 +16,8 @@ from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import Token, may_read
 from loadtest.verify.messages import generation_of
 from protocol import sse
-from protocol.names import (
-    STREAM_CLOSED,
-    STREAM_CURSOR,
-    STREAM_NEXT_OFFSET,
-    STREAM_UP_TO_DATE,
-)
 from protocol.offsets import NOW, START
+from protocol.sse import parse_control
 
 SESSION_ANSWERS = (5, 60)
 PAUSE_SECS = (0.1, 0.5)
@@ -175,7 +169,7 @@ class Reader:
                     data.append(event.data)
                 elif event.kind == "control":
                     answer.ended = self._world.doors.now()
-                    told = self._decoder.events(data, json.loads(event.data))
+                    told = self._decoder.events(data, parse_control(event.data))
                     self._move(self._record(answer, told))
                     data = []
             if self._place.left <= 0 or self._is_over():
@@ -190,12 +184,12 @@ class Reader:
             told = Told(
                 ids,
                 damage,
-                next=answer.header(STREAM_NEXT_OFFSET),
-                cursor=answer.header(STREAM_CURSOR) if self._mode == "long-poll" else "",
-                up_to_date=answer.says(STREAM_UP_TO_DATE),
-                closed=answer.says(STREAM_CLOSED),
+                next=answer.head.next_offset,
+                cursor=answer.head.cursor if self._mode == "long-poll" else "",
+                up_to_date=answer.head.up_to_date,
+                closed=answer.head.closed,
             )
-            self._place.etag = answer.header("ETag")
+            self._place.etag = answer.head.etag
             self._move(self._record(answer, told))
             return
         self._record(answer, self._leaked(answer))
@@ -215,16 +209,16 @@ class Reader:
         answer = await self._ask(part=f"/{mode}")
         if mode == "snapshot" and answer.status == 307:
             began = answer.began
-            name = answer.header("Location").rpartition("/")[2]
+            name = answer.head.location.rpartition("/")[2]
             answer = await self._ask(part=f"/snapshot/{name}")
             answer.began = began
         if answer.status != 200 or answer.trouble:
             self._record(answer, self._leaked(answer), mode=mode)
             self._place.left = 0
             return
-        reached = answer.header(STREAM_NEXT_OFFSET)
+        reached = answer.head.next_offset
         if mode == "bootstrap":
-            content_type = answer.header("Content-Type")
+            content_type = answer.head.content_type
             told = self._decoder.bootstrap(content_type, answer.body, reached)
         else:
             told = self._decoder.snapshot(answer.body, reached)

@@ -7,6 +7,7 @@ import pytest
 
 from loadtest.verify.answers import Decoder, Told
 from loadtest.verify.messages import BINARY, JSON, KINDS, Message, encode
+from protocol.heads import ReplyHead
 
 STREAM = "verify/a/x"
 FIRST, SECOND = (Message(STREAM, 3, "p0", number) for number in (0, 1))
@@ -24,7 +25,7 @@ def test_events_tell_messages_and_where_to_go_on(kind: str) -> None:
     body = encode(kind, FIRST)
     body = b"[" + body + b"]" if kind == JSON else body
     data = b64encode(body).decode() if kind == BINARY else body.decode()
-    control = {"streamNextOffset": "0_9", "streamCursor": "5", "upToDate": True}
+    control = ReplyHead(next_offset="0_9", cursor="5", up_to_date=True)
     told = Decoder(STREAM, kind).events([data], control)
     assert told == Told([FIRST.id], next="0_9", cursor="5", up_to_date=True)
 
