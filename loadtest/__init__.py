@@ -10,4 +10,7 @@ faults     a proxy that does harm by a seeded plan
 inspector  `make inspect`: every request on both sides of a gateway, in the browser
 verify     `weir verify`: a fleet under faults, and whether a promise was broken
 errors     what can go wrong in a run, apart from a slow server
+
+Tests are in tests/loadtest/, tests/load/ and tests/verify/; demo and errors are covered by
+tests/spark/test_end_to_end.py.
 """

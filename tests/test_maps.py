@@ -17,6 +17,8 @@ PACKAGES = (
         "gateway.rules",
         "gateway.console",
     ),
+    *("loadtest", "loadtest.load", "loadtest.peers", "loadtest.analytics", "loadtest.faults"),
+    *("loadtest.inspector", "loadtest.soak", "loadtest.verify"),
     *("pages", "spark", "spark.report", "weir", "weir.commands", "weir.edge", "weir.client"),
 )
 LINE = re.compile(r"(\w+) {2,}\S")

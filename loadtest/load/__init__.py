@@ -1,20 +1,41 @@
 """The load program: one generator, scenarios on top of it, and what people see of them.
 
 The generator:
-connection  HTTP/1.1 on bare sockets; `replies` parses what comes back
-client      a client of streams; `session` is one that paces and counts
-readers     those who wait, follow and catch up, at a given pace
-crowd       those who wait by the thousand, as fast as can be
+
+connection  HTTP/1.1 on bare sockets
+replies     parses what comes back
+client      a client of streams
+session     a client that paces and counts
+readers     readers that wait, follow and catch up, at a given pace
+crowd       thousands of waiting readers, as fast as possible
 wrk         a generator in C, for rows that Python would limit (`requests.lua`)
 
 Scenarios:
+
 paced       those of `weir load`: a crowd at a given pace, on any target
-origin, gateway, state, analytics   those of `make bench`: short rounds on peers, with goals
+origin      those of `make bench` for the origin: short rounds on peers, with goals
+gateway     the same for the gateway
+state       the same for compacted State streams
+analytics   the same for the Spark pipeline
 suites      which of these belong together, and on which peers
 
 Running and telling:
-run         one paced scenario, seen as it runs: `meter`, `histogram`, `records`, `view`
-compare     all paced scenarios on all peers: `summary`, `results`, `page`
-bench       the suites on all their peers: `contest` lets them take turns, `goals` judges the
-            figures, `table` prints them
+
+run         one paced scenario, seen as it runs
+meter       counts requests and their times
+histogram   times in buckets
+records     a run as JSON lines
+view        a run on the terminal
+compare     all paced scenarios on all peers
+summary     the figures of a run
+results     docs/results.md
+page        the HTML report
+bench       the suites on all their peers
+contest     lets peers take turns
+goals       judges the figures
+table       prints them
+
+Tests are in tests/loadtest/ and tests/load/: the latter covers origin, connection, replies, client,
+session, readers, crowd, paced, run, meter, histogram, records, view, compare, summary, results and
+page.
 """

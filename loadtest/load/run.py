@@ -105,7 +105,7 @@ async def _run(order: Order, path: Path, sink: TextIO) -> None:
     with path.open("wb") as out:
         recorder = Recorder(session, order.witness, out)
         recorder.write(started)
-        session.on_begin = recorder.begin
+        session.when_begun(recorder.begin)
         helpers = [
             asyncio.create_task(recorder.record(screen.show)),
             asyncio.create_task(recorder.watch_own_loop()),

@@ -68,7 +68,7 @@ class Session(Client):
         self.meter = Meter()
         self.random = random.Random(7)
         self.restart = restart
-        self.on_begin: Callable[[], Awaitable[None]] = _nothing
+        self._on_begin: Callable[[], Awaitable[None]] = _nothing
         self.notes: list[str] = []
         """Why the figures may not be what they seem."""
         self.waiting = 0
@@ -81,9 +81,12 @@ class Session(Client):
         self._appending = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def when_begun(self, act: Callable[[], Awaitable[None]]) -> None:
+        self._on_begin = act
+
     async def begin(self) -> None:
         """What was set up is not measured; from here on it is."""
-        await self.on_begin()
+        await self._on_begin()
         self._until = time.perf_counter() + self.knobs.seconds
 
     @property

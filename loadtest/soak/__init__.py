@@ -1,1 +1,8 @@
-"""`make soak`: `run` has servers and crowd, `judge` says whether anything grew, by its `trend`."""
+"""`make soak`: half an hour of mixed load.
+
+run    the servers and the crowd
+judge  says whether anything grew
+trend  how fast a figure grows
+
+tests/loadtest/test_soak.py covers run and judge.
+"""

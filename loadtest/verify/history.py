@@ -7,15 +7,12 @@ clock. Ids are those of `messages.Message.id`.
 """
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import BinaryIO, Literal
 
 import msgspec
 from msgspec import Struct
 
 from loadtest.verify.plan import Step
-
-FILE = "history.jsonl"
 
 Outcome = Literal["ok", "refused", "unknown"]
 Mode = Literal["catch-up", "long-poll", "sse", "final"]
@@ -153,11 +150,6 @@ class Recorder:
     def add(self, record: Record) -> None:
         self.records.append(record)
         self._file.write(_encode(record) + b"\n")
-
-
-def read_history(folder: Path) -> list[Record]:
-    with (folder / FILE).open("rb") as file:
-        return list(parse_lines(file))
 
 
 def parse_lines(lines: Iterable[bytes]) -> Iterator[Record]:

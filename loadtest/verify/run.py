@@ -11,7 +11,7 @@ from loadtest.verify.availability import measure
 from loadtest.verify.check import Findings, check_history
 from loadtest.verify.doors import Door, Doors, make_session
 from loadtest.verify.fleet import Fleet, MakeEnvoy, make_fleet
-from loadtest.verify.history import FILE, MODES, End, Injected, Record, Recorder, Run
+from loadtest.verify.history import MODES, End, Injected, Record, Recorder, Run
 from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import AREAS, INTRUDER, READERS, Keyring, KeyServer
 from loadtest.verify.lastlook import look_last
@@ -20,6 +20,7 @@ from loadtest.verify.nemesis import Nemesis
 from loadtest.verify.plan import Step, make_plan
 from loadtest.verify.producers import Producer
 from loadtest.verify.readers import Reader
+from loadtest.verify.recorded import FILE
 from loadtest.verify.verdict import describe
 
 SHORT = {JSON: "json", TEXT: "text", BINARY: "binary"}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.verify.history import Append, Fault, Read, Run, read_history
+from loadtest.verify.history import Append, Fault, Read, Run
+from loadtest.verify.recorded import read_history
 from tests.helpers.require import need
 from tests.helpers.server import ROOT
 

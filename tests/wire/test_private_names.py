@@ -38,7 +38,6 @@ LISTED = {
     },
     "weir": {  # argparse
         "_actions": REFERENCE + "test_the_reference_is_written_from_this_code",
-        "_choices_actions": REFERENCE + "test_the_reference_is_written_from_this_code",
         "_SubParsersAction": REFERENCE + "test_the_reference_is_written_from_this_code",
     },
 }

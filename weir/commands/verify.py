@@ -13,7 +13,7 @@ from gateway.config import load_config
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.verify.check import Findings
 from loadtest.verify.fleet import EnvoyOrder
-from loadtest.verify.history import FILE, read_history
+from loadtest.verify.recorded import FILE, read_history
 from loadtest.verify.run import Crowd, judge, verify
 from weir.edge.envoy import envoy_command, find_envoy, write_config
 from weir.edge.settings import EnvoySettings
