@@ -31,7 +31,15 @@ PURE: tuple[str, ...] = (
     "gateway/outcomes.py",
     "gateway/rules/*.py",
 )
-VERIFY = ("messages", "answers", "timeline", "check", "check_*", "violations", "verdict")
+VERIFY: tuple[str, ...] = (
+    "messages",
+    "answers",
+    "timeline",
+    "check",
+    "check_*",
+    "violations",
+    "verdict",
+)
 VERIFY += ("history", "plan")
 PURE += tuple(f"loadtest/verify/{name}.py" for name in (*VERIFY, "availability", "completeness"))
 PURE += ("pages/*.py", "loadtest/faults/plan.py", "loadtest/inspector/view.py")
