@@ -1,7 +1,6 @@
 """What a run comes to: the figures that people compare. Pure."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -79,13 +78,6 @@ def _limits_of(run: Run, p99_ms: float) -> tuple[str, ...]:
             "or to its wait for a core"
         )
     return tuple(limits)
-
-
-def verdicts_of(run: Run) -> Counter[str]:
-    verdicts: Counter[str] = Counter()
-    for record in run.seconds:
-        verdicts.update(record.verdicts)
-    return verdicts
 
 
 def describe_knobs(knobs: Mapping[str, float]) -> str:
