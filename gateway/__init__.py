@@ -34,8 +34,8 @@ reads        who asks for a part of a stream, and how the bytes came about
 holdings     what this process holds of streams: store, flights, streams
 store        the first level: stored parts, bounded by bytes
 entries      a stored part and its forms
-forms        which form a client gets; compresses each once
-encodings    content encodings
+forms        compressed forms of entries, each made once
+encodings    which encoding a client gets, which bodies gain by one, the bytes
 flights      one running fetch per key, shared
 streams      what is known of a stream: incarnation, expiry, beginning
 rediscache   the second level, shared by gateways
@@ -44,8 +44,8 @@ redislink    the connection to Redis
 
 Purges:
 
-purges       the owner of every purge
-notices      tells other gateways what they must not serve
+purges       the owner of every purge, ours or told by another gateway
+notices      tells other gateways what they must not serve, and hears them
 redisnotices  carries notices between machines
 localnotices  carries notices between the workers of one machine
 cdn          tags and purges for caches in front of us
@@ -55,7 +55,7 @@ Live reads:
 hub          asks the origin for one tail
 replays      catch-up reads for live readers who are not at the tail
 longpolls    a waiting long-poll
-ssereaders   an event stream
+ssereaders   an event stream: its events, heartbeats, rotation and end
 sseframes    entries as the events of one reader
 deliveries   one entry for many readers
 watch        ends live readers whose token is withdrawn

@@ -21,7 +21,7 @@ timestamps  RFC 3339
 state       messages of the State Protocol, and the state that they add up to
 schemas     values of entities held to a JSON Schema
 multipart   bootstraps, both directions
-sse         event streams, both directions
+sse         event streams, both directions; the jitter of their rotation
 accesslog   a line of the gateway's log
 
 Tests are in tests/protocol/: errors, names and bodies in test_requests.py, surrogates in

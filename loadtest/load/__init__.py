@@ -19,7 +19,7 @@ state       the same for compacted State streams
 analytics   the same for the Spark pipeline
 suites      which of these belong together, and on which peers
 
-Running and telling:
+`weir load`:
 
 run         one paced scenario, seen as it runs
 meter       counts requests and their times
@@ -30,10 +30,13 @@ compare     all paced scenarios on all peers
 summary     the figures of a run
 results     docs/results.md
 page        the HTML report
+
+`make bench`:
+
 bench       the suites on all their peers
 contest     lets peers take turns
 goals       judges the figures
-table       prints them
+table       prints them as a table
 
 Tests are in tests/loadtest/ and tests/load/: the latter covers origin, connection, replies, client,
 session, readers, crowd, paced, run, meter, histogram, records, view, compare, summary, results and

@@ -13,7 +13,7 @@ Modes `file-durable` and `file-fast`:
 filestore         the storage: room, staging, publishing, reading
 datafolder        the files of a data directory, each kind with its owner
 files             their file operations
-format            their bytes, pure
+format            records as bytes, pure (`protocol.stream` has the records)
 journal           the shared journal: batches, and the watermark of what was acknowledged
 journalfiles      which journal file takes the next batch
 catalog           the states of all streams as of the last checkpoint

@@ -10,7 +10,7 @@ bootstrap     the whole configuration, and limits of the process
 listeners     ports, TLS, HTTP settings, the access log, metrics
 routes        which requests pass, to which gateway, and retries
 tokens        the JWT filter, and the keys it uses
-clusters      the gateways: balancing, health, ejection
+clusters      the gateways: balancing, health, ejection, retry budget
 refusals      Envoy's own error responses
 values        how Envoy spells addresses, durations and extensions
 envoy         the process: start, readiness, drain
