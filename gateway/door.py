@@ -52,8 +52,9 @@ class Door:
         self._next_id = next_id
 
     @property
-    def ready(self) -> bool:
-        return self._pages.ready
+    def is_open(self) -> bool:
+        """Whether connections go on after an answer."""
+        return self._pages.is_open
 
     # -- bodies that are still to come (see wire.front) --------------------------------------------
 

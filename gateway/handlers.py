@@ -55,7 +55,7 @@ class Handlers:
         call = self._door.call(head, body, exchange)
         call.knows_chunks = request.version >= HttpVersion11
         # What has neither a length nor chunks ends with its connection.
-        goes_on = request.keep_alive and call.knows_chunks and self._door.ready
+        goes_on = request.keep_alive and call.knows_chunks and self._door.is_open
         call.last_of_connection = not goes_on
         call.repeated_authorization = repeated
         done = asyncio.Event()

@@ -20,18 +20,18 @@ class ServicePages:
         self._admissions = admissions
         self._answers = answers
         self._console = console
-        self._is_open = False
+        self.is_open = False  # from the start to the beginning of the stop
 
     @property
     def ready(self) -> bool:
-        return self._is_open and self._guard.ready
+        """Whether balancers may send us requests."""
+        return self.is_open and self._guard.ready
 
     def open(self) -> None:
-        """From now on balancers may send us requests."""
-        self._is_open = True
+        self.is_open = True
 
     def close(self) -> None:
-        self._is_open = False
+        self.is_open = False
 
     def covers(self, path: str) -> bool:
         """Whether a body may be sent there."""

@@ -56,9 +56,9 @@ class Staging:
 
         self._storage.when_room(retry_uncounted)
 
-    async def room(self, data_bytes: int = 0) -> None:
+    async def room(self) -> None:
         room = asyncio.get_running_loop().create_future()
-        self.when_room(data_bytes, lambda: settle(room, None))
+        self._storage.when_room(lambda: settle(room, None))
         await room
 
     async def admitted(self, data_bytes: int) -> None:
@@ -66,7 +66,12 @@ class Staging:
         while not self.admits(data_bytes):
             if self.is_crowded:
                 raise ProtocolError(503, "busy", "Too many requests are waiting.", RETRY_AFTER)
-            await self.room(data_bytes)
+            waiting_bytes = data_bytes + RECORD_OVERHEAD_BYTES
+            self._waiting_bytes += waiting_bytes
+            try:
+                await self.room()
+            finally:  # also when the client left
+                self._waiting_bytes -= waiting_bytes
 
     # -- commits -------------------------------------------------------------------------------
 

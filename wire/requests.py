@@ -44,6 +44,15 @@ def _too_large(most: int) -> ProtocolError:
     return ProtocolError(413, "body-too-large", f"A body may have {most} bytes.")
 
 
+async def _ask_for_body(request: web.BaseRequest) -> None:
+    try:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    except ConnectionError:  # nobody reads the refusal, but it is logged and counted
+        raise ProtocolError(400, "malformed-body", "The client has left.") from None
+    finally:
+        request.writer.output_size = 0  # the answer has not begun
+
+
 async def read_body(
     request: web.BaseRequest,
     headers: Mapping[str, str],
@@ -58,8 +67,7 @@ async def read_body(
     check_body(request, headers, limits, max_bytes=most)
     expects = headers.get("expect", "").lower() == "100-continue"
     if expects and request.version >= HttpVersion11:  # else it knows no answer before the answer
-        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        request.writer.output_size = 0  # the answer has not begun
+        await _ask_for_body(request)
     if request.content_length is not None:
         grow = None
     parts: list[bytes] = []

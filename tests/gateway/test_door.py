@@ -77,6 +77,19 @@ async def test_a_token_in_the_query_goes_no_further_where_nobody_looks_at_it(
     asked.answer(204)
 
 
+async def test_connections_stay_open_while_keys_are_missing(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only who leaves closes connections; /readyz tells of the keys."""
+    monkeypatch.setattr("gateway.guard.Guard.ready", False)
+    assert not parts.door.is_open
+    parts.entrance.pages.open()
+    assert parts.door.is_open and not parts.entrance.pages.ready
+    assert parts.ask("/readyz").response.status == 503
+    parts.entrance.pages.close()
+    assert not parts.door.is_open
+
+
 # -- what goes wrong -----------------------------------------------------------------------------
 
 

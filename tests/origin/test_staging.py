@@ -145,3 +145,21 @@ def test_nothing_is_judged_by_the_state_of_a_failed_storage() -> None:
     storage.failure = "broken"
     with pytest.raises(StorageFailed, match="broken"):
         staging.check_storage()
+
+
+async def test_who_left_while_waiting_for_room_counts_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or others would be sent away for bodies that are gone."""
+    monkeypatch.setattr(staging_module, "MAX_WAITING_BYTES", 100)
+    storage, staging = make()
+    storage.has_room = False
+    waiting = asyncio.create_task(staging.admitted(1000))
+    await asyncio.sleep(0)
+    assert staging.is_crowded
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert not staging.is_crowded
+    storage.make_room()
+    assert not staging.is_crowded
+    await staging.admitted(1000)
