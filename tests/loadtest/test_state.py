@@ -111,8 +111,8 @@ async def test_a_bootstrap_that_ends_before_the_tail_is_refused() -> None:
                 await measure_reads(client, "bootstrap", 1, HISTORY.final_state())
 
 
-def multipart(body: bytes) -> Reply:
-    return Reply(200, {"content-type": MULTIPART}, len(body), bytearray(body))
+def multipart(body: bytes, content_type: str = MULTIPART) -> Reply:
+    return Reply(200, {"content-type": content_type}, len(body), bytearray(body))
 
 
 def test_messages_of_a_bootstrap_are_in_order() -> None:
@@ -133,7 +133,7 @@ def test_messages_of_a_bootstrap_are_in_order() -> None:
 )
 def test_what_is_no_whole_multipart_is_refused(content_type: str, body: bytes) -> None:
     with pytest.raises(WrongAnswerError):
-        bootstrap_messages(multipart(body))
+        bootstrap_messages(multipart(body, content_type))
 
 
 def test_a_compaction_that_fails_says_why(server: Server) -> None:
