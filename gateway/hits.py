@@ -59,6 +59,8 @@ class Hits:
     ) -> None:
         self._tokens = tokens
         self._admissions = admissions
+        self._rates = admissions.rates
+        self._has_rates = admissions.has_rates
         self._cache = cache
         self._forms = forms
         self._answers = answers
@@ -104,8 +106,7 @@ class Hits:
             if not principal.scopes.allows("read", route.stream):
                 return None
             line.allowed = principal.scopes
-        admissions = self._admissions
-        if admissions.has_rates and admissions.rates.take(principal.subject, now):
+        if self._has_rates and self._rates.take(principal.subject, now):
             return None
         if form.second != int(now):
             self._cache.touch(entry)
