@@ -29,7 +29,7 @@ from loadtest.load.suites import SUITES, Suite
 from loadtest.load.table import build_rows, render_table
 from loadtest.load.wrk import ensure_wrk
 from loadtest.peers.memory import read_machine
-from loadtest.peers.names import OURS
+from loadtest.peers.names import BEFORE, OURS
 from loadtest.peers.servers import find_node
 
 DISK_PROBES = 40
@@ -42,7 +42,10 @@ def main(arguments: Sequence[str]) -> int:
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text("")
-    return max(run_suite(suite, options) for suite in chosen_suites(options))
+    suites = chosen_suites(options)
+    if options.before is not None:
+        suites = [suite.beside(options.before) for suite in suites]
+    return max(run_suite(suite, options) for suite in suites)
 
 
 def chosen_suites(options: argparse.Namespace) -> list[Suite]:
@@ -80,13 +83,14 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> int:
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     names = [name for suite in SUITES for name in scenario_names(suite)]
-    peers = list(dict.fromkeys(peer for suite in SUITES for peer in suite.peers))
+    peers = [*dict.fromkeys(peer for suite in SUITES for peer in suite.peers), BEFORE]
     suites = [suite.name for suite in SUITES]
     parser = argparse.ArgumentParser(prog="python -m loadtest.bench", description=__doc__)
     parser.add_argument("--suite", action="append", choices=suites, help="default: all")
     parser.add_argument("--quick", action="store_true", help="one short round of most")
     parser.add_argument("--only", action="append", choices=names, help="may be given repeatedly")
     parser.add_argument("--peers", action="append", choices=peers, help="default: all")
+    parser.add_argument("--before", type=Path, help="another checkout: our servers there compete")
     parser.add_argument("--lines", type=int, help="of access logs; default: 10,000,000")
     parser.add_argument("--dir", type=Path, default=Path(".bench"), help="on the disk to measure")
     parser.add_argument("--out", type=Path, help="file for the results, as JSON lines")
@@ -153,7 +157,7 @@ def run_scenario(
     suite: Suite, scenario: Contest | Trial, peers: Sequence[str], plan: Plan, results: Results
 ) -> None:
     try:
-        with suite.open_stage(plan.folder) as launch:
+        with suite.open_stage(plan.folder, suite.servers) as launch:
             if isinstance(scenario, Contest):
                 run_contest(scenario, launch, peers, plan, results)
             elif OURS in peers:

@@ -73,7 +73,7 @@ def _measure(scenario: Scenario, peer: str, seconds: float | None) -> Run:
     print(f"\n{scenario.name} on {name}", flush=True)
     with (
         tempfile.TemporaryDirectory(prefix="weir-load-") as folder,
-        open_gateway_stage(Path(folder), tokens, SCOPE) as launch,
+        open_gateway_stage(Path(folder), PROXIES, tokens, SCOPE) as launch,
         launch(peer) as server,
     ):
         assert server.process is not None and server.tokens is not None

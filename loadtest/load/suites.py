@@ -3,31 +3,35 @@ ways to the state of a State stream, and of the Spark pipeline."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from loadtest.load import analytics, gateway, origin, state
 from loadtest.load.contest import Contest, LaunchPeer, Trial
+from loadtest.load.goals import no_worse
 from loadtest.load.table import Board
 from loadtest.peers import names
 from loadtest.peers.debian import ensure_debian
-from loadtest.peers.names import OURS, WORDS
+from loadtest.peers.names import BEFORE, OURS, WORDS
 from loadtest.peers.process import Server, run_process
 from loadtest.peers.servers import (
     GATEWAY,
     OPEN_TO_ALL,
     ORIGINS,
     PROXIES,
+    Peer,
     Stage,
     ensure_weir,
     need_package,
+    of_checkout,
     run_peer,
     start_origin,
 )
 from loadtest.peers.tokens import SCOPE, write_tokens
 
 Ensure = Callable[[], None]
+Servers = Mapping[str, Peer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +43,61 @@ class Suite:
     peers: Mapping[str, Ensure]
     scenarios: tuple[Contest | Trial, ...]
     board: Board
-    open_stage: Callable[[Path], AbstractContextManager[LaunchPeer]]
+    open_stage: Callable[[Path, Servers], AbstractContextManager[LaunchPeer]]
+    servers: Servers = field(default_factory=dict)
+    """For those whose peers are servers."""
+
+    def beside(self, checkout: Path) -> "Suite":
+        """Ours of another checkout is one more peer, and no measure may be worse than there."""
+        if not any(isinstance(scenario, Contest) for scenario in self.scenarios):
+            return self
+        peer = of_checkout(self.servers[OURS], checkout)
+        return replace(
+            self,
+            peers={**self.peers, BEFORE: peer.ensure},
+            scenarios=tuple(map(_judge_by_before, self.scenarios)),
+            board=replace(
+                self.board,
+                peers={**self.board.peers, BEFORE: WORDS[BEFORE]},
+                ratios=(*self.board.ratios, BEFORE),
+            ),
+            servers={**self.servers, BEFORE: peer},
+        )
+
+
+def _judge_by_before(scenario: Contest | Trial) -> Contest | Trial:
+    if isinstance(scenario, Trial):
+        return scenario
+    return replace(
+        scenario,
+        measures=tuple(
+            replace(measure, goals=(*measure.goals, no_worse(BEFORE)))
+            for measure in scenario.measures
+        ),
+        peers=scenario.peers and (*scenario.peers, BEFORE),
+    )
 
 
 @contextmanager
-def open_origin_stage(scratch: Path) -> Iterator[LaunchPeer]:
-    yield lambda peer: run_peer(ORIGINS[peer], Stage(scratch / peer), scratch / f"{peer}.log")
+def open_origin_stage(scratch: Path, servers: Servers) -> Iterator[LaunchPeer]:
+    yield lambda peer: run_peer(servers[peer], Stage(scratch / peer), scratch / f"{peer}.log")
 
 
 @contextmanager
 def open_gateway_stage(
-    scratch: Path, count: int = gateway.TOKENS, scope: str = SCOPE
+    scratch: Path, servers: Servers, count: int = gateway.TOKENS, scope: str = SCOPE
 ) -> Iterator[LaunchPeer]:
     """One origin for all who stand in front of one, in memory: it is not what is compared."""
     tokens = write_tokens(scratch, count, scope)
     start = start_origin(scratch / "origin", "memory", OPEN_TO_ALL)
     with run_process(start, scratch / "origin.log") as server:
         yield lambda peer: run_peer(
-            PROXIES[peer], Stage(scratch / peer, server.port, tokens), scratch / f"{peer}.log"
+            servers[peer], Stage(scratch / peer, server.port, tokens), scratch / f"{peer}.log"
         )
 
 
 @contextmanager
-def open_state_stage(scratch: Path) -> Iterator[LaunchPeer]:
+def open_state_stage(scratch: Path, servers: Servers) -> Iterator[LaunchPeer]:
     """The gateway in front of an origin that keeps its data on the disk."""
     tokens, data_dir = write_tokens(scratch, 1), scratch / "origin"
     with run_process(start_origin(data_dir), scratch / "origin.log") as server:
@@ -69,7 +105,7 @@ def open_state_stage(scratch: Path) -> Iterator[LaunchPeer]:
         @contextmanager
         def launch(peer: str) -> Iterator[Server]:
             stage = Stage(scratch / peer, server.port, tokens)
-            with run_peer(GATEWAY, stage, scratch / f"{peer}.log") as own:
+            with run_peer(servers[peer], stage, scratch / f"{peer}.log") as own:
                 yield replace(own, data_dir=data_dir)
 
         yield launch
@@ -95,6 +131,7 @@ SUITES = (
             ratios=(names.FILE, names.MEMORY),
         ),
         open_origin_stage,
+        ORIGINS,
     ),
     Suite(
         "gateway",
@@ -104,6 +141,7 @@ SUITES = (
         gateway.SCENARIOS,
         Board({OURS: "gateway", **{peer: WORDS[peer] for peer in GATEWAY_PEERS}}),
         open_gateway_stage,
+        PROXIES,
     ),
     Suite(
         "state",
@@ -113,6 +151,7 @@ SUITES = (
         state.SCENARIOS,
         Board({OURS: "bootstrap", names.REPLAY: "replay"}, ratios=(names.REPLAY,)),
         open_state_stage,
+        {OURS: GATEWAY},
     ),
     Suite(
         "analytics",

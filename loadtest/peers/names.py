@@ -1,11 +1,13 @@
 """How options, figures and tables call those who are compared."""
 
-OURS, FILE, MEMORY = "ours", "node-file", "node-memory"
+OURS, BEFORE = "ours", "before"
+FILE, MEMORY = "node-file", "node-memory"
 NGINX, VARNISH, ENVOY, PLAIN_ENVOY = "nginx", "varnish", "envoy", "envoy-plain"
 NODE, NCHAN = "node", "nchan"
 REPLAY = "replay"
 DUCK, GOACCESS, PYTHON = "duckdb", "goaccess", "python"
 WORDS = {
+    BEFORE: "before",
     FILE: "file",
     MEMORY: "memory",
     NGINX: "nginx",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -119,6 +119,23 @@ def start_guarded_gateway(stage: Stage) -> Start:
         "DS_GATEWAY__ACCESS_LOG": str(stage.folder / "access"),
     }
     return start_gateway(f"http://127.0.0.1:{stage.origin_port}", settings)
+
+
+def of_checkout(ours: Peer, checkout: Path) -> Peer:
+    """The same server as another checkout of this project has it, with its own packages."""
+    script = checkout.absolute() / ".venv" / "bin" / "weir"
+
+    def start(stage: Stage) -> Start:
+        here = ours.start(stage)
+        command = [str(script), *here.command[len(weir_start()) :]]
+        elsewhere = {**here.environment, "PYTHONPATH": str(checkout.absolute())}
+        return replace(here, command=command, environment=elsewhere)
+
+    def ensure() -> None:
+        if not script.exists():
+            raise UnavailableError(f"{checkout} is not set up (`make setup` there)")
+
+    return Peer(start, ensure)
 
 
 def need_package(name: str) -> None:

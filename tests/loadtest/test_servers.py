@@ -12,6 +12,7 @@ from loadtest.peers.servers import (
     PROXIES,
     Stage,
     find_nginx_modules,
+    of_checkout,
     run_peer,
     start_origin,
 )
@@ -75,3 +76,17 @@ def test_nginx_that_names_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         find_nginx_modules()
     (tmp_path / "nginx").write_text("#!/bin/sh\necho arguments: --modules-path=/m/n --x >&2\n")
     assert find_nginx_modules() == Path("/m/n")
+
+
+def test_another_checkout_is_started_as_ours_is(tmp_path: Path) -> None:
+    here = PROXIES[OURS].start(STAGE)
+    there = of_checkout(PROXIES[OURS], tmp_path).start(STAGE)
+    assert there.command[0] == f"{tmp_path}/.venv/bin/weir"
+    assert there.command[1:3] == ["gateway", "--host"]
+    assert there.environment["PYTHONPATH"] == str(tmp_path)
+    assert there.environment.keys() - here.environment.keys() == {"PYTHONPATH"}
+
+
+def test_another_checkout_must_have_been_set_up(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="make setup"):
+        of_checkout(PROXIES[OURS], tmp_path).ensure()

@@ -1,11 +1,12 @@
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
 from loadtest.load.bench import chosen_suites, parse_options
 from loadtest.load.contest import Contest
 from loadtest.load.suites import SUITES, Suite
-from loadtest.peers.names import REPLAY
+from loadtest.peers.names import BEFORE, REPLAY
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,14 @@ def test_peers_of_a_contest_belong_to_its_suite() -> None:
 def test_the_board_shows_every_peer(suite: Suite) -> None:
     assert set(suite.peers) <= set(suite.board.peers)
     assert set(suite.board.peers) - set(suite.peers) <= {REPLAY}
+
+
+def test_another_checkout_competes_in_every_contest() -> None:
+    origin, gateway, state, analytics = (suite.beside(Path("elsewhere")) for suite in SUITES)
+    for suite in (origin, gateway):
+        assert set(suite.peers) == set(suite.servers) == set(suite.board.peers)
+        contests = [one for one in suite.scenarios if isinstance(one, Contest)]
+        for contest in contests:
+            assert contest.peers is None or BEFORE in contest.peers
+            assert all(measure.goals[-1].peer == BEFORE for measure in contest.measures)
+    assert (state, analytics) == SUITES[2:]
