@@ -20,7 +20,7 @@ from gateway.entries import Entry, Form
 from gateway.heads import Heads
 from gateway.metrics import Metrics
 from gateway.outgoing import Unsent, send_large
-from gateway.records import CLIENT_LEFT, CallerLog, Records
+from gateway.records import CLIENT_LEFT, Records
 from gateway.spool import Outlet, Overflow, Spools
 from gateway.tasks import Tasks
 from protocol.errors import ProtocolError
@@ -102,18 +102,6 @@ class Answers:
         assert form is not None
         head = self.heads.of_live(call, entry, cursor, up_to_date=up_to_date, may_keep=may_keep)
         self._send_form(call, head, form)
-
-    def hit_bytes(
-        self, entry: Entry, form: Form, caller: CallerLog, request_id: str, now: float
-    ) -> bytes:
-        """A whole 200 from the cache, logged, for a client that asks for nothing special."""
-        second = int(now)
-        if form.second != second:
-            form.log = form.log or self.records.of_form(entry, form)
-            form.head_second = self.heads.of_hit(entry, form)
-            form.second = second
-        self.records.write_hit(form, caller, request_id, now)
-        return form.head_second + request_id.encode() + b"\r\n\r\n" + form.body
 
     def _send(self, call: Call, head: bytes, body: bytes) -> None:
         if len(body) <= JOIN_BYTES:

@@ -12,7 +12,7 @@ from gateway.admission import Admissions
 from gateway.answers import JOIN_BYTES, Answers
 from gateway.cache import Cache
 from gateway.config import GatewayConfig
-from gateway.entries import Kept
+from gateway.entries import Entry, Form, Kept
 from gateway.forms import Forms
 from gateway.records import CallerLog
 from gateway.rules.access import ANYONE, Principal, Scopes
@@ -63,7 +63,8 @@ class Hits:
         self._has_rates = admissions.has_rates
         self._cache = cache
         self._forms = forms
-        self._answers = answers
+        self._heads = answers.heads
+        self._records = answers.records
         self._next_id = next_id
         self._max_path_bytes = config.gateway.max_path_bytes
         self._trusts_hops = config.gateway.trusted_hops > 0
@@ -110,13 +111,20 @@ class Hits:
             return None
         if form.second != int(now):
             self._cache.touch(entry)
+            self._renew(entry, form, int(now))
         if caller.log is None or caller.peer != peer:
             caller.peer = peer
             client = caller.client or peer
-            records = self._answers.records
-            caller.log = records.of_caller(principal.subject, client, caller.user_agent)
+            caller.log = self._records.of_caller(principal.subject, client, caller.user_agent)
         request_id = head.request_id or self._next_id()
-        return self._answers.hit_bytes(entry, form, caller.log, request_id, now)
+        self._records.write_hit(form, caller.log, request_id, now)
+        return form.head_second + request_id.encode() + b"\r\n\r\n" + form.body
+
+    def _renew(self, entry: Entry, form: Form, second: int) -> None:
+        """Once a second: what all answers within it have in common."""
+        form.log = form.log or self._records.of_form(entry, form)
+        form.head_second = self._heads.of_hit(entry, form)
+        form.second = second
 
     def _read_line(self, target: Target) -> Line:
         if target.method != "GET":
@@ -143,4 +151,4 @@ class Hits:
     def _is_simple(self, headers: dict[str, str]) -> bool:
         if "if-none-match" in headers or not self._takes_plain_tokens:
             return False
-        return self._answers.heads.any_origin or "origin" not in headers
+        return self._heads.any_origin or "origin" not in headers

@@ -23,12 +23,12 @@ class Exchange:
         "_file",
         "_gone",
         "_idle_secs",
-        "_is_full",
         "_room",
         "_transport",
         "_unread",
         "_watch",
         "_writable",
+        "is_full",
         "peer",
     )
 
@@ -41,7 +41,7 @@ class Exchange:
         self._room: asyncio.Event | None = None  # if anyone waits for it
         self._unread = 0  # what the client had still to take when we last looked
         self._watch: asyncio.TimerHandle | None = None
-        self._is_full = False
+        self.is_full = False  # more should wait until the client has taken what there is
         address = transport.get_extra_info("peername")
         self.peer: str = address[0] if isinstance(address, tuple) else ""
         socket = transport.get_extra_info("socket")
@@ -92,16 +92,11 @@ class Exchange:
 
     async def drain(self) -> None:
         """Wait until the client takes more; raises ConnectionError when it has left."""
-        if self._is_full and self._transport is not None:
+        if self.is_full and self._transport is not None:
             self._room = self._room or asyncio.Event()
             await self._room.wait()
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the client has left")
-
-    @property
-    def is_full(self) -> bool:
-        """Whether more should wait until the client has taken what there is."""
-        return self._is_full
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Called once when the connection is no longer full."""
@@ -126,12 +121,12 @@ class Exchange:
 
     def pause(self) -> None:
         """The client takes less than we send."""
-        self._is_full = True
+        self.is_full = True
         self._unread = 0
         self._watch_reader()
 
     def resume(self) -> None:
-        self._is_full = False
+        self.is_full = False
         self._stop_watching()
         self._wake_drains()
         if self._writable is not None:

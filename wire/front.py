@@ -229,7 +229,7 @@ class Front(OrdinaryConnection):
     def _answer_is_out(self) -> None:
         if self.state is CLOSED:
             return
-        self.put_off_idle_close()
+        self.answered_at = self.loop.time()
         if self.exchange.is_full:  # it gets no further answer until it reads
             self.state = STALLED
         elif self._buffer:  # bytes that wait go first: new ones must queue behind them

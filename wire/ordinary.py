@@ -14,13 +14,14 @@ from wire.http import Refusals
 
 
 class OrdinaryConnection(RequestHandler):
-    __slots__ = ("_answered", "_refusals", "loop")
+    __slots__ = ("_answered", "_refusals", "answered_at", "loop")
 
     def __init__(self, server: web.Server, refusals: Refusals, **options: Any) -> None:
         self.loop = asyncio.get_running_loop()
         super().__init__(server, loop=self.loop, **options)
         self._refusals = refusals
         self._answered = 0  # requests that aiohttp is done with
+        self.answered_at = 0.0  # by others: aiohttp's idle clock does not see their answers
 
     def is_busy(self) -> bool:
         """Whether a request is under way that aiohttp knows nothing of."""
@@ -40,13 +41,11 @@ class OrdinaryConnection(RequestHandler):
         """Whether aiohttp has stopped reading, and will go on by itself."""
         return self._reading_paused or self._buffer_paused
 
-    def put_off_idle_close(self) -> None:
-        """aiohttp's idle clock does not see answers that are not its own."""
-        self._next_keepalive_close_time = self.loop.time() + self.keepalive_timeout
-
     def _process_keepalive(self) -> None:
-        if self.is_busy():
-            self.put_off_idle_close()
+        last = self.loop.time() if self.is_busy() else self.answered_at
+        self._next_keepalive_close_time = max(
+            self._next_keepalive_close_time, last + self.keepalive_timeout
+        )
         super()._process_keepalive()
 
     async def finish_response(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.answers import Answers
+from gateway.records import Records
 from tests.conftest import StartOrigin
 from tests.helpers.accesslog import whole_lines
 from tests.helpers.gateway import KEY, LocalGateway, bearer, make_gateway_config
@@ -177,7 +177,7 @@ def test_reads_and_refusals_are_the_same_by_either_path(
     filled: LocalGateway, sections: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three times: to fill the cache, by the one path, by the other."""
-    hits = spy(monkeypatch, Answers, "hit_bytes")
+    hits = spy(monkeypatch, Records, "write_hit")
     asks = READS + OTHERS
     plain(filled, *asks)
     plain(filled, *asks)
