@@ -12,7 +12,8 @@ wrk         a generator in C, for rows that Python would limit (`requests.lua`)
 
 Scenarios:
 
-paced       those of `weir load`: a crowd at a given pace, on any target
+paced       those of `weir load`: readers and writers at a given pace, on any target
+compare     the same on peers
 origin      those of `make bench` for the origin: short rounds on peers, with goals
 gateway     the same for the gateway
 state       the same for compacted State streams
@@ -26,19 +27,18 @@ meter       counts requests and their times
 histogram   times in buckets
 records     a run as JSON lines
 view        a run on the terminal
-compare     all paced scenarios on all peers
 summary     the figures of a run
-results     docs/results.md
-page        the HTML report
 
-`make bench`:
+Comparisons (`make bench`, `weir load compare`):
 
 bench       the suites on all their peers
-contest     lets peers take turns
+contest     lets peers take turns and keeps the results
 goals       judges the figures
-table       prints them as a table
+table       lays them out as a table
+page        draws charts of runs
+report      the terminal's table, docs/results.md and the page
 
 Tests are in tests/loadtest/ and tests/load/: the latter covers origin, connection, replies, client,
-session, readers, crowd, paced, run, meter, histogram, records, view, compare, summary, results and
+session, readers, crowd, paced, run, meter, histogram, records, view, compare, summary, report and
 page.
 """

@@ -1,93 +1,106 @@
-"""`weir load compare`: the scenarios against Weir and what could stand in its place, in one run.
+"""The scenarios of `weir load` on Weir and on what could stand in its place.
 
-Every peer gets a fresh process in front of a fresh origin in memory, or is the origin itself; the
-same load, one after another, on the same machine. Bare times move with the machine: what is told
-is how many times better or worse than Weir each peer was.
+Load is paced, so one long round tells more than many short ones. Each run is also kept by itself,
+for the charts.
 """
 
-import tempfile
-from collections.abc import Iterator
+import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
-from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.load.connection import Target
-from loadtest.load.paced import SCENARIOS, Scenario
-from loadtest.load.page import write_report
+from loadtest.load.contest import Contest, Plan, Sample
+from loadtest.load.goals import Measure, less, more
+from loadtest.load.histogram import percentile
+from loadtest.load.paced import SCENARIOS as PACED
+from loadtest.load.paced import Scenario, tokens_wanted
 from loadtest.load.records import Run
-from loadtest.load.results import render_results
-from loadtest.load.run import RESULTS, Order, Witness, run_order
-from loadtest.load.suites import open_gateway_stage
-from loadtest.peers.memory import OtherWork
+from loadtest.load.run import RESULTS, Order, Witness, carry_out
+from loadtest.load.summary import HOME, summarise
 from loadtest.peers.names import ENVOY, NGINX, NODE, OURS, VARNISH
-from loadtest.peers.servers import PROXIES
+from loadtest.peers.process import Server
 from loadtest.peers.tokens import read_tokens
 
 PEERS = (OURS, NODE, NGINX, VARNISH, ENVOY)
-HOME = {OURS: "weir"}
 SCOPE = "read:load/* write:load/* create:load/*"
-TOKENS = 100
+TOKENS = tokens_wanted(PACED["tokens"].knobs)
 
 
-def compare(docs: Path, *, seconds: float | None = None) -> None:
-    missing: list[str] = []
-    available = list(_available(missing))
-    versions = [PROXIES[peer].version() for peer in available]
-    others = OtherWork([])
-    runs: list[Run] = []
-    for scenario in SCENARIOS.values():
-        for peer in available:
-            if peer not in scenario.peers:
-                continue
-            try:
-                runs.append(_measure(scenario, peer, seconds))
-            except RunFailedError as error:
-                missing.append(f"{scenario.name} on {HOME.get(peer, peer)}: {error}")
-                print(f"  failed: {error}", flush=True)
-        if runs:  # after each, so that a run that is broken off has told what it knows
-            (docs / "results.md").write_text(
-                render_results(runs, others.cores(), versions, missing)
-            )
-    if not runs:
-        raise RunFailedError("; ".join(missing))
-    page = write_report(runs, RESULTS, images=docs / "images")
-    print(f"open {page}, or read {docs / 'results.md'}")
+def contest(scenario: Scenario) -> Contest:
+    async def prepare(server: Server, plan: Plan) -> None:
+        """Nothing: the load meets a server as it was started."""
+
+    async def measure(server: Server, plan: Plan) -> Sample:
+        run = await carry_out(build_order(scenario, server, plan), sys.stderr)
+        return take_sample(run, scenario.headline)
+
+    return Contest(
+        f"load-{scenario.name}",
+        scenario.name,
+        measures_of(scenario),
+        prepare,
+        measure,
+        count_rounds=lambda plan: 1,
+        in_quick=not scenario.least_s,
+        peers=scenario.peers,
+    )
 
 
-def _available(missing: list[str]) -> Iterator[str]:
-    for peer in PEERS:
-        try:
-            PROXIES[peer].ensure()
-        except UnavailableError as error:
-            missing.append(f"{HOME.get(peer, peer)}: {error}")
-            print(f"without {peer}: {error}", flush=True)
-        else:
-            yield peer
+def measures_of(scenario: Scenario) -> tuple[Measure, ...]:
+    return (
+        less("p50", "ms"),
+        less("p99", "ms", *scenario.goals),
+        more("rate", "/s"),
+        less("failed", "requests"),
+        less("readers'", "requests"),
+        less("at origin", "requests"),
+        less("peak", "MB"),
+        less("away", "s"),
+    )
 
 
-def _measure(scenario: Scenario, peer: str, seconds: float | None) -> Run:
-    knobs, name = scenario.knobs, HOME.get(peer, peer)
-    if seconds is not None:
-        knobs = replace(knobs, seconds=max(seconds, scenario.least_s))
-    tokens = scenario.wants_tokens(knobs) if scenario.wants_tokens else TOKENS
-    print(f"\n{scenario.name} on {name}", flush=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="weir-load-") as folder,
-        open_gateway_stage(Path(folder), PROXIES, tokens, SCOPE) as launch,
-        launch(peer) as server,
-    ):
-        assert server.process is not None and server.tokens is not None
-        order = Order(
-            scenario,
-            f"http://127.0.0.1:{server.port}",
-            tokens=read_tokens(server.tokens),
-            peer=name,
-            knobs=knobs,
-            witness=Witness(
-                Target.local(server.origin_port) if server.origin_port else None,
-                lambda: server.process.pid if server.process else 0,
-            ),
-            restart=server.process.restart,
-            out=RESULTS / f"{scenario.name}-{name}.jsonl",
-        )
-        return run_order(order)
+def build_order(scenario: Scenario, server: Server, plan: Plan) -> Order:
+    assert server.process is not None and server.tokens is not None
+    process, knobs = server.process, scenario.knobs
+    if plan.seconds is not None:
+        knobs = replace(knobs, seconds=max(plan.seconds, scenario.least_s))
+    return Order(
+        scenario,
+        f"http://127.0.0.1:{server.port}",
+        tokens=read_tokens(server.tokens),
+        peer=name_of(server.name),
+        knobs=knobs,
+        witness=Witness(
+            Target.local(server.origin_port) if server.origin_port else None, lambda: process.pid
+        ),
+        restart=process.restart,
+        out=run_path(scenario.name, server.name),
+    )
+
+
+def name_of(peer: str) -> str:
+    return HOME if peer == OURS else peer
+
+
+def run_path(scenario: str, peer: str) -> Path:
+    return RESULTS / f"{scenario}-{name_of(peer)}.jsonl"
+
+
+def take_sample(run: Run, headline: str) -> Sample:
+    summary = summarise(run, headline)
+    figures = {
+        "p50": summary.p50_ms,
+        "p99": summary.p99_ms,
+        "rate": summary.rate,
+        "failed": summary.failed,
+        "readers'": summary.asked or math.nan,
+        "at origin": summary.upstream if summary.asked else math.nan,
+        "peak": summary.peak_mb,
+        "away": percentile(run.times("restart"), 1.0),
+    }
+    known = {name: value for name, value in figures.items() if not math.isnan(value)}
+    return Sample(known, notes=summary.limits)
+
+
+SCENARIOS = tuple(map(contest, PACED.values()))

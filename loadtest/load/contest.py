@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,11 @@ class Plan:
     bulk_s: float = 1.5
     lines: int = 10_000_000  # of access logs
     folder: Path = Path(".bench")  # for what trials write themselves
-    peers: tuple[str, ...] = ()  # who may take part in a trial beside ours
+    seconds: float | None = None  # of a paced scenario, if not its own
+    peers: tuple[str, ...] = ()  # who takes part
 
 
-QUICK = Plan(rounds=1, crowd_rounds=1, load_s=1.0, bulk_s=1.0, lines=500_000)
+QUICK = Plan(rounds=1, crowd_rounds=1, load_s=1.0, bulk_s=1.0, lines=500_000, seconds=2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Sample:
     figures: Mapping[str, float]
     server_cpu: float | None = None
     client_cpu: float | None = None
+    notes: tuple[str, ...] = ()
+    """Why the figures may be the generator's own."""
 
 
 class Stopwatch:
@@ -105,45 +108,72 @@ class Trial:
     needs_wrk: bool = False
 
 
-@dataclass(slots=True)
 class Results:
-    """Everything one bench has seen, written out line by line as it comes."""
+    """Everything one suite has seen: records, written out as they come and read back later."""
 
-    out: Path | None
-    figures: dict[tuple[str, str, str], dict[int, float]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    skips: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    other_cpu: list[float] = field(default_factory=list)
+    def __init__(self, out: Path | None = None) -> None:
+        self._out = out
+        self.facts: dict[str, Any] = {}
+        """About the machine and the run."""
+        self.figures: dict[tuple[str, str, str], dict[int, float]] = {}
+        self.failures: list[str] = []
+        self.skips: list[str] = []
+        self.notes: list[str] = []
+        self.other_cpu: list[float] = []
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text("")
 
-    def write(self, kind: str, **values: object) -> None:
-        if self.out is not None:
-            with self.out.open("a") as sink:
-                sink.write(json.dumps({"kind": kind, **values}) + "\n")
+    @classmethod
+    def read(cls, path: Path) -> "Results":
+        results = cls()
+        for line in path.read_text().splitlines():
+            results._take(json.loads(line))
+        return results
+
+    def _keep(self, kind: str, **values: object) -> None:
+        record = {"kind": kind, **values}
+        self._take(record)
+        if self._out is not None:
+            with self._out.open("a") as sink:
+                sink.write(json.dumps(record) + "\n")
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        match record:
+            case {"kind": "facts", **facts}:
+                self.facts |= facts
+            case {"kind": "skip", "what": what, "reason": reason}:
+                self.skips.append(f"{what}: {reason}")
+            case {"scenario": scenario, "peer": peer, "round": number, **seen}:
+                where = f"{scenario}, {peer}, round {number}"
+                if record["kind"] == "failure":
+                    self.failures.append(f"{where}: {seen['reason']}")
+                    return
+                self.other_cpu.append(seen["other_cpu"])
+                self.notes += [f"{where}: {note}" for note in seen["notes"]]
+                for name, value in seen["figures"].items():
+                    self.figures.setdefault((scenario, name, peer), {})[number] = value
+
+    def tell(self, **facts: object) -> None:
+        self._keep("facts", **facts)
 
     def add(
         self, scenario: str, peer: str, number: int, sample: Sample, others: float = 0.0
     ) -> None:
-        self.other_cpu.append(others)
-        for name, value in sample.figures.items():
-            self.figures.setdefault((scenario, name, peer), {})[number] = value
+        notes = list(sample.notes)
         if sample.client_cpu is not None and sample.client_cpu > BUSY_CLIENT:
-            busy = f"{sample.client_cpu:.0%} of a core: the figure may be the client's limit"
-            self.notes.append(f"{scenario}, {peer}, round {number}: the client used {busy}")
-        self.write(
-            "sample", scenario=scenario, peer=peer, round=number, other_cpu=others, **asdict(sample)
-        )
+            busy = f"the client used {sample.client_cpu:.0%} of a core"
+            notes.append(f"{busy}: the figure may be the client's limit")
+        seen = asdict(sample) | {"notes": notes, "other_cpu": others}
+        self._keep("sample", scenario=scenario, peer=peer, round=number, **seen)
 
     def fail(self, scenario: str, peer: str, number: int, error: RunFailedError) -> None:
         """Round 0 is the start and the preparation."""
-        reason = f"{scenario}, {peer}, round {number}: {error}"
-        self.failures.append(reason)
-        self.write("failure", scenario=scenario, peer=peer, round=number, reason=str(error))
-        print(f"  failed: {reason}", file=sys.stderr)
+        self._keep("failure", scenario=scenario, peer=peer, round=number, reason=str(error))
+        print(f"  failed: {self.failures[-1]}", file=sys.stderr)
 
     def skip(self, what: str, reason: str) -> None:
-        self.skips.append(f"{what}: {reason}")
-        self.write("skip", what=what, reason=reason)
+        self._keep("skip", what=what, reason=reason)
 
 
 def run_trial(trial: Trial, launch: LaunchPeer, plan: Plan, results: Results) -> None:

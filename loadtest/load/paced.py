@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from loadtest.load.goals import Goal, at_least, no_worse
 from loadtest.load.readers import catch_up, follow, wait_for_news
 from loadtest.load.session import Knobs, Session, SetupFailed
+from loadtest.load.summary import describe_knobs
 from loadtest.peers.names import ENVOY, NGINX, NODE, OURS, VARNISH
 from protocol.offsets import START
 
@@ -28,15 +30,21 @@ class Scenario:
     knobs: Knobs
     run: Callable[[Session], Awaitable[None]]
     peers: tuple[str, ...] = (OURS, NODE, NGINX, VARNISH, ENVOY)
-    """Whom `weir load compare` runs it on."""
+    """On which `weir load compare` runs it."""
     least_s: float = 0.0
     """Shorter, it would tell nothing."""
     wants_tokens: Callable[[Knobs], int] | None = None
+    goals: tuple[Goal, ...] = ()
+    """Of the 99th percentile."""
 
     def sentence(self, knobs: Mapping[str, float]) -> str:
         """With the number of readers, where it speaks of them."""
         tells = self.tells.replace("N readers", f"{knobs.get('readers', 0):,.0f} readers")
         return f"{tells[0].upper()}{tells[1:]}"
+
+    def lead(self, knobs: Mapping[str, float]) -> str:
+        about = f"{self.sentence(knobs)}: {describe_knobs(knobs)}"
+        return f"{about}. Times are of “{self.headline}”."
 
 
 async def run_polls(session: Session) -> None:
@@ -181,6 +189,7 @@ SCENARIOS = {
             "delivered",
             Knobs(seconds=20, readers=1000, rate=1, size=256),
             run_polls,
+            goals=(at_least(2, VARNISH), at_least(10, NGINX)),
         ),
         Scenario(
             "fanout",
@@ -188,6 +197,7 @@ SCENARIOS = {
             "delivered",
             Knobs(seconds=20, readers=500, rate=10, size=256),
             run_fanout,
+            goals=(no_worse(NODE), no_worse(ENVOY)),
         ),
         Scenario(
             "stampede",
@@ -195,6 +205,7 @@ SCENARIOS = {
             "catch-up",
             Knobs(seconds=20, readers=200, rate=0.5, size=1 << 20),
             run_stampede,
+            goals=(no_worse(NODE), no_worse(NGINX)),
         ),
         Scenario(
             "zipf",
@@ -202,6 +213,7 @@ SCENARIOS = {
             "read",
             Knobs(seconds=20, streams=1000, rate=2000, size=1024),
             run_zipf,
+            goals=(no_worse(NGINX),),
         ),
         Scenario(
             "append",
@@ -209,6 +221,7 @@ SCENARIOS = {
             "append",
             Knobs(seconds=20, streams=100, rate=1000, size=256),
             run_append,
+            goals=(no_worse(NGINX),),
         ),
         Scenario(
             "browsers",
@@ -216,6 +229,7 @@ SCENARIOS = {
             "delivered",
             Knobs(seconds=30, readers=300, streams=10, rate=20, size=256),
             run_browsers,
+            goals=(no_worse(NODE), no_worse(ENVOY)),
         ),
         Scenario(
             "rotation",
@@ -224,6 +238,7 @@ SCENARIOS = {
             Knobs(seconds=75, readers=500, rate=2, size=256),
             run_rotation,
             least_s=75,
+            goals=(no_worse(ENVOY),),
         ),
         Scenario(
             "cold",
@@ -232,6 +247,7 @@ SCENARIOS = {
             Knobs(seconds=20, streams=1000, rate=1000, size=1024),
             run_cold,
             peers=(OURS, NGINX, VARNISH, ENVOY),  # those with a cache
+            goals=(no_worse(NGINX),),
         ),
         Scenario(
             "tokens",
@@ -241,6 +257,7 @@ SCENARIOS = {
             run_tokens,
             peers=(OURS, ENVOY),  # those who check tokens
             wants_tokens=tokens_wanted,
+            goals=(no_worse(ENVOY),),
         ),
     )
 }

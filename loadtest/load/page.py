@@ -36,25 +36,25 @@ SHOT_TIMEOUT_S = 60.0
 Figure = Callable[[Sequence[Second]], float]
 
 
-def write_report(runs: Sequence[Run], folder: Path, images: Path | None = None) -> Path:
-    """The page; and with `images` a picture for each scenario there."""
+def write_page(runs: Sequence[Run], tables: Sequence[Section], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     page = folder / "load.html"
-    page.write_text(render(runs), "utf-8")
-    if images is not None:
-        images.mkdir(parents=True, exist_ok=True)
-        for scenario, own in by_scenario(runs):
-            draw_picture(render(own), images / f"{scenario.name}.png", PICTURE)
-            if scenario.name == HEADLINE:
-                draw_picture(
-                    render_headline(scenario, own), images / "headline.png", HEADLINE_PICTURE
-                )
+    page.write_text(render(runs, tables), "utf-8")
     return page
 
 
-def render(runs: Sequence[Run]) -> str:
+def write_pictures(runs: Sequence[Run], folder: Path) -> None:
+    """One for each scenario, and the one that the README shows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for scenario, own in by_scenario(runs):
+        draw_picture(render(own), folder / f"{scenario.name}.png", PICTURE)
+        if scenario.name == HEADLINE:
+            draw_picture(render_headline(scenario, own), folder / "headline.png", HEADLINE_PICTURE)
+
+
+def render(runs: Sequence[Run], tables: Sequence[Section] = ()) -> str:
     sections = [scenario_section(scenario, own) for scenario, own in by_scenario(runs)]
-    return render_page("Weir load", sections, _foot(runs[0]))
+    return render_page("Weir load", [*tables, *sections], _foot(runs[0]) if runs else [])
 
 
 def render_headline(scenario: Scenario, runs: Sequence[Run]) -> str:
@@ -126,13 +126,9 @@ def scenario_section(scenario: Scenario, runs: Sequence[Run]) -> Section:
             _memory(runs),
         ),
     ]
-    lead = (
-        f"{scenario.sentence(knobs)}: {describe_knobs(knobs)}. Times are of “{scenario.headline}”."
-    )
-    table = _table(scenario, peers, summaries)
-    return section(
-        scenario.name, scenario.name.capitalize(), lead, table, *charts, _limits(peers, summaries)
-    )
+    table, limits = _table(scenario, peers, summaries), _limits(peers, summaries)
+    title, lead = scenario.name.capitalize(), scenario.lead(knobs)
+    return section(scenario.name, title, lead, table, *charts, limits)
 
 
 def _table(scenario: Scenario, peers: Sequence[str], summaries: Sequence[Summary]) -> Markup:

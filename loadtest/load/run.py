@@ -74,8 +74,12 @@ class Order:
 
 def run_order(order: Order, sink: TextIO = sys.stdout) -> Run:
     """Run it to its end, and say what came of it."""
+    return uvloop.run(carry_out(order, sink))
+
+
+async def carry_out(order: Order, sink: TextIO) -> Run:
     path = order.out or RESULTS / result_name(order)
-    uvloop.run(_run(order, path, sink))
+    await _run(order, path, sink)
     run = read_run(path)
     for line in closing_lines(summarise(run, order.scenario.headline), order.scenario.headline):
         print(line, file=sink)

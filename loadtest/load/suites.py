@@ -1,5 +1,5 @@
 """The comparisons that `make bench` makes: of the origin, of the gateway in front of it, of the two
-ways to the state of a State stream, and of the Spark pipeline."""
+ways to the state of a State stream, of the Spark pipeline, and of all under paced load."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from loadtest.load import analytics, gateway, origin, state
+from loadtest.load import analytics, compare, gateway, origin, state
 from loadtest.load.contest import Contest, LaunchPeer, Trial
 from loadtest.load.goals import no_worse
 from loadtest.load.table import Board
@@ -123,7 +123,7 @@ ANALYTICS_PEERS = (names.DUCK, names.GOACCESS, names.PYTHON)
 SUITES = (
     Suite(
         "origin",
-        "weir origin (file-durable) beside @durable-streams/server 0.3.7 with its defaults.",
+        "weir origin (file-durable) beside the reference server with its defaults.",
         {name: peer.ensure for name, peer in ORIGINS.items()},
         origin.SCENARIOS,
         Board(
@@ -169,5 +169,18 @@ SUITES = (
             ratios=ANALYTICS_PEERS,
         ),
         open_origin_stage,
+        ORIGINS,
+    ),
+    Suite(
+        "load",
+        "The scenarios of `weir load` on weir gateway (tokens, scopes, access log), nginx, Varnish"
+        " and Envoy (tokens) in front of the same origin in memory, and on the reference server."
+        " nginx caches on disk, so its cache survives a restart. Load generator, peer and origin"
+        " share the cores.",
+        {name: PROXIES[name].ensure for name in compare.PEERS},
+        compare.SCENARIOS,
+        Board({OURS: "weir", **{peer: WORDS[peer] for peer in compare.PEERS[1:]}}),
+        partial(open_gateway_stage, count=compare.TOKENS, scope=compare.SCOPE),
+        {name: PROXIES[name] for name in compare.PEERS},
     ),
 )

@@ -29,7 +29,7 @@ def format_figure(value: float | None) -> str:
     """About three digits that matter, whatever the size."""
     if value is None:
         return "-"
-    if value >= 100:
+    if value >= 100 or value == round(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
@@ -116,6 +116,12 @@ def render_table(rows: Sequence[Sequence[str]], board: Board) -> str:
     left = [heading in LEFT_ALIGNED for heading in headings]
     lines.insert(1, ["-" * width for width in widths])
     return "\n".join(_render_line(line, widths, left) for line in lines)
+
+
+def render_markdown(rows: Sequence[Sequence[str]], board: Board) -> list[str]:
+    headings = board.headings
+    rule = ["---" if heading in LEFT_ALIGNED else "---:" for heading in headings]
+    return [f"| {' | '.join(row)} |" for row in (headings, rule, *rows)]
 
 
 def _render_line(line: Sequence[str], widths: Sequence[int], left: Sequence[bool]) -> str:

@@ -157,6 +157,7 @@ class Server:
     data_dir: Path | None = None
     """Of its origin, where the disk matters."""
     process: Process | None = None
+    name: str = ""
 
     @property
     def write_port(self) -> int:
@@ -173,7 +174,9 @@ def run_process(
     try:
         port = process.start()
         ready_s = time.perf_counter() - started
-        yield Server(process.pid, port, ready_s, origin_port, tokens, process=process)
+        yield Server(
+            process.pid, port, ready_s, origin_port, tokens, process=process, name=log.stem
+        )
     finally:
         process.stop()
 

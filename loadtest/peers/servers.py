@@ -276,20 +276,22 @@ def _tell(*command: str) -> str:
     return found[0] if found else "of unknown version"
 
 
+def _weir_version() -> str:
+    return f"Weir {metadata.version('weir-gateway')}"
+
+
 def _envoy_version() -> str:
     return f"Envoy {_tell(str(find_envoy()), '--version')}"
 
 
 ORIGINS = {
-    OURS: Peer(lambda stage: start_origin(stage.folder), ensure_weir),
-    FILE: Peer(lambda stage: start_reference(str(stage.folder)), ensure_reference),
+    OURS: Peer(lambda stage: start_origin(stage.folder), ensure_weir, _weir_version),
+    FILE: Peer(
+        lambda stage: start_reference(str(stage.folder)), ensure_reference, _reference_version
+    ),
     MEMORY: Peer(lambda stage: start_reference(), ensure_reference),
 }
-GATEWAY = Peer(
-    start_guarded_gateway,
-    ensure_weir,
-    lambda: f"Weir {metadata.version('weir-gateway')}",
-)
+GATEWAY = Peer(start_guarded_gateway, ensure_weir, _weir_version)
 PROXIES = {
     OURS: GATEWAY,
     NGINX: Peer(

@@ -5,11 +5,17 @@ import shutil
 import struct
 from pathlib import Path
 
+import pytest
+
+from loadtest.errors import RunFailedError
+from loadtest.load import report
+from loadtest.load.contest import Results, Sample
 from loadtest.load.paced import SCENARIOS
-from loadtest.load.page import HEADLINE_PICTURE, PICTURE, render, render_headline, write_report
+from loadtest.load.page import HEADLINE_PICTURE, PICTURE, render, render_headline, write_pictures
 from loadtest.load.records import Ended, Gauges, Run, Second, Started
-from loadtest.load.results import render_results
+from loadtest.load.report import read_kept, render_document, write_report
 from loadtest.load.summary import HOME
+from loadtest.peers.names import NGINX, OURS
 from tests.helpers.require import need
 
 TITLES = (
@@ -76,7 +82,7 @@ def test_pictures_are_drawn_by_a_browser(tmp_path: Path) -> None:
     need(shutil.which("chromium"), "chromium is not installed")
     old = tmp_path / "headline.png"
     old.write_bytes(b"of an earlier run")
-    write_report([make_run("polls", HOME)], tmp_path / "page", images=tmp_path)
+    write_pictures([make_run("polls", HOME)], tmp_path)
     for name, size in (("headline.png", HEADLINE_PICTURE), ("polls.png", PICTURE)):
         picture = (tmp_path / name).read_bytes()
         assert picture.startswith(b"\x89PNG")
@@ -89,19 +95,41 @@ def test_our_own_line_comes_first() -> None:
     assert legend and legend[1].index("weir") < legend[1].index("nginx")
 
 
-def test_results_tell_ratios_to_ours() -> None:
-    runs = [make_run("polls", HOME), make_run("polls", "nginx", slow=15)]
-    text = render_results(runs, 0.25, ["Weir 1", "nginx 2"], ["varnish: is not there"])
-    assert "2 cores, Linux, Python 3.11; Weir 1, nginx 2." in text and "14 November 2023" in text
-    assert "Other programs used 0.25 of the cores" in " ".join(text.split())
-    assert "Not measured: varnish: is not there." in text
-    assert "- nginx: 2.08x at p50, 2.08x at p99." in text
-    assert "| weir | 0.11 | 0.11 | 10 | 0 | 300 | 3 | 50 |" in text
-    assert "![polls](images/polls.png)" in text
+def make_results() -> Results:
+    results = Results()
+    results.tell(at=1_700_000_000.0, cores="2", processor="fast", memory="8 GiB", python="3.11")
+    results.tell(versions=["Weir 1", "nginx 2"], fdatasync_ms=0.1)
+    results.tell(took_s=12.3, stolen_cpu=0.02, other_cpu=0.25)
+    results.add("load-polls", OURS, 1, Sample({"p50": 20.0, "p99": 40.0, "rate": 1000.0}))
+    results.add("load-polls", NGINX, 1, Sample({"p50": 300.0, "p99": 500.0}, notes=("slow",)))
+    return results
 
 
-def test_a_peer_that_gave_nothing_has_no_figure() -> None:
-    started = make_run("polls", "node").started
-    text = render_results([make_run("polls", HOME), Run([started])], 0.0)
-    assert "- node: no figure at p50, no figure at p99." in text
-    assert "- node: the run broke off." in text
+def test_the_document_has_tables_with_targets_and_charts() -> None:
+    results = make_results()
+    results.skip("varnish", "is not there")
+    results.fail("load-zipf", OURS, 1, RunFailedError("too late"))
+    text = render_document({"load": results}, [make_run("polls", HOME)])
+    plain = " ".join(text.split())
+    assert "14 November 2023; 2 cores, fast, 8 GiB; Python 3.11, Weir 1, nginx 2;" in plain
+    assert "other programs used 0.25 cores (median), other machines of the host 2%" in plain
+    assert "| polls | p50 ms | 20 | - | 300 | - | - |  |  |  |" in text
+    assert "|  | p99 ms | 40 | - | 500 | - | - | >= 2x Varnish | - | not measured |" in text
+    assert "|  |  |  |  |  |  |  | >= 10x nginx | 12.5x | yes |" in text
+    assert "- skipped: varnish: is not there.\n- note: load-polls, nginx, round 1: slow.\n" in text
+    assert "- FAILED: load-zipf, ours, round 1: too late.\n" in text
+    assert "### polls\n\n10 readers wait" in text and "![polls](images/polls.png)" in text
+
+
+def test_the_page_begins_with_the_tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(report, "read_kept", lambda: {"load": make_results()})
+    page = write_report([make_run("polls", HOME)], tmp_path).read_text()
+    assert page.index('id="suite-load"') < page.index('id="polls"')
+    assert "&gt;= 10x nginx" in page
+
+
+def test_results_that_broke_off_are_not_reported(tmp_path: Path) -> None:
+    Results(tmp_path / "load.jsonl").skip("nginx", "is not there")
+    whole = Results(tmp_path / "gateway.jsonl")
+    whole.tell(took_s=1.0)
+    assert list(read_kept(tmp_path)) == ["gateway"]

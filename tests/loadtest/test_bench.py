@@ -1,17 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from loadtest.errors import RunFailedError
-from loadtest.load.bench import (
-    default_names,
-    describe_machine,
-    exit_code,
-    render_report,
-    scratch_directory,
-)
-from loadtest.load.contest import Results
+from loadtest.load.bench import default_names, exit_code, scratch_directory
+from loadtest.load.contest import Results, Sample
 from loadtest.load.goals import Judgement, Verdict, below
+from loadtest.load.report import render_text
+from loadtest.load.run import describe_machine
 from loadtest.load.suites import SUITES
 
 MISSED = Judgement("idle", "ready", below(15), 20.0, Verdict.MISSED)
@@ -19,19 +16,19 @@ ORIGIN = SUITES[0]
 
 
 def test_a_missed_target_fails_only_when_strict() -> None:
-    results = Results(None)
+    results = Results()
     assert exit_code(results, [MISSED], strict=False) == 0
     assert exit_code(results, [MISSED], strict=True) == 1
 
 
 def test_a_failed_run_fails() -> None:
-    results = Results(None)
+    results = Results()
     results.fail("append64", "ours", 1, RunFailedError("3 answers were errors"))
     assert exit_code(results, [], strict=False) == 1
 
 
 def test_a_skip_fails_only_where_all_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    results = Results(None)
+    results = Results()
     results.skip("append64", "no wrk")
     monkeypatch.delenv("WEIR_REQUIRE_ALL", raising=False)
     assert exit_code(results, [], strict=False) == 0
@@ -54,12 +51,15 @@ def test_scratch_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_report_names_machine_skips_and_failures(tmp_path: Path) -> None:
-    results = Results(None, figures={("idle", "ready", "ours"): {1: 20.0}})
+def test_report_names_machine_skips_and_failures() -> None:
+    results = Results()
+    results.tell(**describe_machine(), at=0.0, versions=["Weir 1"], fdatasync_ms=0.12)
+    results.add("idle", "ours", 1, Sample({"ready": 20.0}))
     results.skip("node-file", "no Node")
     results.fail("crowd", "ours", 2, RunFailedError("too late"))
-    facts = {**describe_machine(tmp_path), "took_s": 12.3, "stolen_cpu": 0.02, "other_cpu": 0.1}
-    text = render_report(ORIGIN, facts, results, [MISSED])
+    results.tell(took_s=12.3, stolen_cpu=0.02, other_cpu=0.1)
+    text = render_text(replace(ORIGIN, scenarios=ORIGIN.scenarios[-2:-1]), results)
     assert "used 0.10 cores (median), other machines of the host 2% of the CPU" in text
+    assert "Weir 1; fdatasync 0.12 ms" in text
     assert "skipped: node-file: no Node\nFAILED: crowd, ours, round 2: too late\n" in text
-    assert text.endswith("0 of 1 targets reached, 12 s")
+    assert text.endswith("0 of 2 targets reached, 12 s")

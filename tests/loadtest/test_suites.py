@@ -12,7 +12,7 @@ from loadtest.peers.names import BEFORE, REPLAY
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        ([], ["origin", "gateway", "state", "analytics"]),
+        ([], ["origin", "gateway", "state", "analytics", "load"]),
         (["--suite", "gateway"], ["gateway"]),
         (["--only", "polls"], ["gateway"]),
         (["--only", "compacted"], ["state"]),
@@ -42,11 +42,11 @@ def test_the_board_shows_every_peer(suite: Suite) -> None:
 
 
 def test_another_checkout_competes_in_every_contest() -> None:
-    origin, gateway, state, analytics = (suite.beside(Path("elsewhere")) for suite in SUITES)
-    for suite in (origin, gateway):
+    origin, gateway, state, analytics, load = (suite.beside(Path("elsewhere")) for suite in SUITES)
+    for suite in (origin, gateway, load):
         assert set(suite.peers) == set(suite.servers) == set(suite.board.peers)
         contests = [one for one in suite.scenarios if isinstance(one, Contest)]
         for contest in contests:
             assert contest.peers is None or BEFORE in contest.peers
             assert all(measure.goals[-1].peer == BEFORE for measure in contest.measures)
-    assert (state, analytics) == SUITES[2:]
+    assert (state, analytics) == SUITES[2:4]

@@ -22,7 +22,14 @@ ORIGIN, GATEWAY = SUITES[:2]
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (12_345.6, "12,346"), (100.4, "100"), (45.67, "45.7"), (0.1234, "0.12")],
+    [
+        (None, "-"),
+        (12_345.6, "12,346"),
+        (100.4, "100"),
+        (45.67, "45.7"),
+        (0.1234, "0.12"),
+        (0, "0"),
+    ],
 )
 def test_figures(value: float | None, text: str) -> None:
     assert format_figure(value) == text
@@ -60,9 +67,9 @@ def test_table_of_what_was_measured() -> None:
     rows = build_rows(ORIGIN.scenarios, FIGURES, judgements, ORIGIN.board)
     append = "append 100 B, 64 connections"
     assert rows == [
-        f"{append}|rate/s|20,000|2,000|25,000|10.0x|0.80x|>= 5x file|yes".split("|"),
+        f"{append}|rate/s|20,000|2,000|25,000|10x|0.80x|>= 5x file|yes".split("|"),
         "|||||||> 1x memory|NO (80% of it)".split("|"),
-        "100,000 idle streams|ready s|3.00|-|-|-|-|< 15|yes (20% of it)".split("|"),
+        "100,000 idle streams|ready s|3|-|-|-|-|< 15|yes (20% of it)".split("|"),
     ]
     lines = render_table(rows, ORIGIN.board).splitlines()
     assert len(lines) == 5
@@ -79,9 +86,9 @@ def test_a_board_without_ratio_columns_shows_one_ratio_a_target() -> None:
     rows = build_rows(GATEWAY.scenarios, figures, judgements, GATEWAY.board)
     polls, idle = "1,000 long-polls, one append", "2,000 idle SSE readers, each"
     assert rows == [
-        f"{polls}|last answer ms|20.0|500|-|-|-|-|-|>= 2x Varnish|-|not measured".split("|"),
-        "|||||||||>= 10x nginx|25.0x|yes".split("|"),
-        f"{idle}|resident KiB|10.0|-|-|-|-|-|-|< 40|-|yes (25% of it)".split("|"),
+        f"{polls}|last answer ms|20|500|-|-|-|-|-|>= 2x Varnish|-|not measured".split("|"),
+        "|||||||||>= 10x nginx|25x|yes".split("|"),
+        f"{idle}|resident KiB|10|-|-|-|-|-|-|< 40|-|yes (25% of it)".split("|"),
     ]
     heading = render_table(rows, GATEWAY.board).splitlines()[0].split()
     assert heading[-3:] == ["target", "ratio", "reached"]

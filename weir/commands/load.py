@@ -8,11 +8,11 @@ from pathlib import Path
 
 from gateway.devkeys import DEFAULT_KEY, DEV_AUDIENCE, DEV_ISSUER, sign_token
 from loadtest.errors import RunFailedError, UnavailableError
-from loadtest.load.compare import compare
+from loadtest.load import bench
 from loadtest.load.connection import Target
 from loadtest.load.paced import SCENARIOS
-from loadtest.load.page import write_report
 from loadtest.load.records import read_run
+from loadtest.load.report import write_docs, write_report
 from loadtest.load.run import (
     RESULTS,
     Order,
@@ -43,10 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         case "report":
             _report(arguments)
         case "compare":
-            try:
-                compare(Path(arguments.out or "docs"), seconds=arguments.seconds)
-            except RunFailedError as error:
-                raise RequestFailed(str(error)) from None
+            _compare(arguments)
         case _:
             _run(arguments)
     return 0
@@ -97,6 +94,19 @@ def _tokens(arguments: argparse.Namespace) -> Sequence[str]:
         sign_token(DEFAULT_KEY, f"load-{n}", ALL_SCOPES, TOKEN_SECS, DEV_AUDIENCE, DEV_ISSUER, now)
         for n in range(count)
     ]
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    seconds = [] if arguments.seconds is None else ["--seconds", str(arguments.seconds)]
+    code = bench.main(["--suite", "load", *seconds])
+    docs = Path(arguments.out or "docs")
+    try:
+        write_docs(docs)
+    except (RunFailedError, UnavailableError) as error:
+        raise RequestFailed(str(error)) from None
+    print(f"read {docs / 'results.md'}")
+    if code:
+        raise RequestFailed("some runs failed; the results say which")
 
 
 def _report(arguments: argparse.Namespace) -> None:
