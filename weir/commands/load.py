@@ -12,7 +12,7 @@ from loadtest.load import bench
 from loadtest.load.connection import Target
 from loadtest.load.paced import SCENARIOS
 from loadtest.load.records import read_run
-from loadtest.load.report import write_docs, write_report
+from loadtest.load.report import read_kept, write_docs, write_report
 from loadtest.load.run import (
     RESULTS,
     Order,
@@ -111,7 +111,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _report(arguments: argparse.Namespace) -> None:
     paths = [Path(name) for name in arguments.results] or sorted(RESULTS.glob("*.jsonl"))
-    if not paths:
+    if not paths and not read_kept():
         raise SettingsError("load report", f"there are no results in {RESULTS}")
     try:
         runs = [read_run(path) for path in paths]
