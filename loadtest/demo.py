@@ -32,7 +32,7 @@ FOLLOWERS = 30
 WAITERS = 60
 READERS = 10
 VISITORS = 8  # of archives
-STAY_S = (1.0, 8.0)  # how long readers wait or follow at one stream
+STAY_SECS = (1.0, 8.0)  # how long readers wait or follow at one stream
 
 
 class Visitors:
@@ -96,7 +96,7 @@ class Visitors:
 
     async def _stay(self, reading: Awaitable[None]) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._random.uniform(*STAY_S)):
+            async with asyncio.timeout(self._random.uniform(*STAY_SECS)):
                 await reading
 
     async def stray(self) -> None:

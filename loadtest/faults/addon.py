@@ -45,7 +45,7 @@ from loadtest.faults.plan import (  # noqa: E402
 
 FAULT = "weir_fault"
 BREAK_NOW = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
-REPEAT_S = 30.0
+REPEAT_SECS = 30.0
 HUGE_BYTES = 256 * 1024
 NEEDED = (
     *("Core", "ErrorCheck", "NextLayer", "Proxyserver", "ScriptLoader", "TermLog", "TlsConfig"),
@@ -201,7 +201,7 @@ async def _send_once_more(flow: http.HTTPFlow) -> None:
     copy.headers["connection"] = "close"
     copy.stream = False
     with suppress(OSError, asyncio.TimeoutError):
-        async with asyncio.timeout(REPEAT_S):
+        async with asyncio.timeout(REPEAT_SECS):
             reader, writer = await asyncio.open_connection(copy.host, copy.port)
             try:
                 writer.write(assemble_request(copy))

@@ -40,8 +40,8 @@ STREAMS = 20
 CLOSED_STREAMS = 50
 CLOSED_BYTES = 64 * 1024
 CHUNK_BYTES = 1024 * 1024  # the origin's default
-STAY_S = 120.0  # how long a reader stays, on average
-ARRIVAL_S = 20.0
+STAY_SECS = 120.0  # how long a reader stays, on average
+ARRIVAL_SECS = 20.0
 FILLING_LANES = 32
 HEADS_EACH = 20_000  # more than a server remembers
 SMALL_REDIS = ("--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru")
@@ -174,11 +174,11 @@ class Crowd:
         session = self._session
         live = follow if number % 2 else wait_for_news
         path = self._live[number // 2 % STREAMS]
-        await asyncio.sleep(session.random.uniform(0, ARRIVAL_S))
+        await asyncio.sleep(session.random.uniform(0, ARRIVAL_SECS))
         while True:
             offset = await catch_up(session, path, time.perf_counter(), "-1")
             with suppress(TimeoutError):
-                async with asyncio.timeout(session.random.expovariate(1 / STAY_S)):
+                async with asyncio.timeout(session.random.expovariate(1 / STAY_SECS)):
                     await live(session, path, offset)
 
     async def _catch_up(self) -> None:

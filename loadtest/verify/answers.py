@@ -12,7 +12,7 @@ from protocol.multipart import MultipartError, split_parts
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Fields of `history.Read`."""
+    """Fields of `history.ReadResult`."""
 
     ids: list[str] = field(default_factory=list)
     damage: str = ""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from loadtest.verify.history import SHUT_OUT, Fault, Operation, Read, Record, Withdrawn
+from loadtest.verify.history import SHUT_OUT, Fault, Operation, ReadResult, Record, Withdrawn
 
 QUIET = "nothing"
 REFUSED = "shut-out"  # in spite of a good token
@@ -83,7 +83,7 @@ def _outages(operations: list[Operation], faults: list[Fault]) -> list[tuple[flo
     for operation in sorted(operations, key=lambda operation: operation.ended):
         if trouble_of(operation):
             failed = True
-        elif not (isinstance(operation, Read) and operation.mode == "sse"):
+        elif not (isinstance(operation, ReadResult) and operation.mode == "sse"):
             if failed:
                 during = ", ".join(causes(faults, last_good, operation.ended))
                 found.append((operation.ended - last_good, last_good, during))

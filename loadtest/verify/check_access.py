@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import inf
 
-from loadtest.verify.history import SHUT_OUT, Operation, Read
+from loadtest.verify.history import SHUT_OUT, Operation, ReadResult
 from loadtest.verify.messages import generation_of
 from loadtest.verify.timeline import Timeline
 from loadtest.verify.violations import Violation
@@ -16,7 +16,7 @@ def leaked_scopes(line: Timeline) -> Iterator[Violation]:
     for operation in line.operations:
         if operation.allowed or not operation.status:
             continue
-        ids = operation.ids if isinstance(operation, Read) else []
+        ids = operation.ids if isinstance(operation, ReadResult) else []
         if ids or _was_let_in(operation):
             text = f"{operation.who} has no scope for it and got {operation.status} {ids[:3]}"
             yield Violation("leaked-scope", operation.stream, operation.ended, text)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
 
-from loadtest.verify.history import Fault, Read
+from loadtest.verify.history import Fault, ReadResult
 from loadtest.verify.messages import generation_of
 from loadtest.verify.plan import ENVOY, NETWORK
 from loadtest.verify.timeline import Life, Timeline
@@ -34,7 +34,7 @@ def truncated_answers(line: Timeline) -> Iterator[Violation]:
             )
 
 
-def _may_have_cut(fault: Fault, read: Read) -> bool:
+def _may_have_cut(fault: Fault, read: ReadResult) -> bool:
     on_the_way = fault.target.startswith(WAYS.get(read.door, (read.door,)))
     does_harm = fault.what == ("inject" if fault.target == NETWORK else "kill")
     return on_the_way and does_harm and fault.began <= read.ended and read.began <= fault.ended
@@ -75,7 +75,7 @@ def broken_runs(line: Timeline) -> Iterator[Violation]:
             reached[session] = (life.generation, read.next, end)
 
 
-def _compare(life: Life, read: Read, expected: int | None) -> Iterator[Violation]:
+def _compare(life: Life, read: ReadResult, expected: int | None) -> Iterator[Violation]:
     places: list[int] = []
     for id_ in read.ids:
         if id_ in life.places:
@@ -97,7 +97,7 @@ def _compare(life: Life, read: Read, expected: int | None) -> Iterator[Violation
         yield seen_by(name, read, text)
 
 
-def _jump(read: Read, expected: int, place: int, id_: str) -> Iterator[Violation]:
+def _jump(read: ReadResult, expected: int, place: int, id_: str) -> Iterator[Violation]:
     if place > expected:
         yield seen_by("gap", read, f"{place - expected} messages are missing before {id_}")
     elif place < expected:
@@ -110,7 +110,7 @@ def _may_follow(life: Life, id_: str) -> bool:
     return sent is not None and sent.acknowledged == inf and life.delete_began < inf
 
 
-def _moved_on_empty(read: Read) -> bool:
+def _moved_on_empty(read: ReadResult) -> bool:
     return not read.ids and read.asked not in ("", START, NOW) and read.next > read.asked
 
 

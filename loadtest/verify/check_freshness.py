@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from math import inf
 
-from loadtest.verify.history import FINAL, LIVE, Append, Operation, Read
+from loadtest.verify.history import FINAL, LIVE, Append, Operation, ReadResult
 from loadtest.verify.messages import generation_of
 from loadtest.verify.timeline import Life, Timeline
 from loadtest.verify.violations import NOW, START, Violation, audited_lives, life_of, seen_by
@@ -55,7 +55,7 @@ def missed_writes(line: Timeline) -> Iterator[Violation]:
 
 def unfinished_looks(line: Timeline) -> Iterator[Violation]:
     """At the end, when all is well again, every door shows every stream to its end."""
-    last: dict[tuple[str, str], Read] = {}
+    last: dict[tuple[str, str], ReadResult] = {}
     for read in line.reads:
         if read.mode == FINAL:
             last[read.stream, read.who] = read
@@ -66,7 +66,7 @@ def unfinished_looks(line: Timeline) -> Iterator[Violation]:
 
 def undelivered(line: Timeline) -> Iterator[Violation]:
     """At the end, when all is well again, whoever waits at a door is told what comes."""
-    waiting: dict[tuple[str, str], list[Read]] = defaultdict(list)
+    waiting: dict[tuple[str, str], list[ReadResult]] = defaultdict(list)
     for read in line.reads:
         if read.last:
             waiting[read.stream, read.who].append(read)
@@ -100,26 +100,26 @@ def reopened(line: Timeline) -> Iterator[Violation]:
 
 def vanished(line: Timeline) -> Iterator[Violation]:
     """A stream that is there is found, and an offset that was given out is good."""
-    operations: list[Append | Read] = [*line.appends, *line.reads]
+    operations: list[Append | ReadResult] = [*line.appends, *line.reads]
     for operation in operations:
         if operation.status not in (400, 404, 410) or not operation.allowed:
             continue
         life = line.certain_life(operation.stream, operation.began, operation.ended)
         if life is None or (operation.status == 410 and _is_trimmed(life, operation)):
             continue
-        if isinstance(operation, Read) and operation.mode == "snapshot":
+        if isinstance(operation, ReadResult) and operation.mode == "snapshot":
             done = [each for each in life.snapshots if each.ended < operation.began]
             if not done or any(map(operation.may_have_met, life.snapshots)):
                 continue  # none yet; or one replaced another between the redirect and its target
         if isinstance(operation, Append) and generation_of(operation.id) != life.generation:
             continue
-        if isinstance(operation, Read) and _is_of_another(life, operation):
+        if isinstance(operation, ReadResult) and _is_of_another(life, operation):
             continue
         text = f"{operation.who} got {operation.status} while it was there"
         yield Violation("vanished", operation.stream, operation.ended, text)
 
 
-def _is_of_another(life: Life, read: Read) -> bool:
+def _is_of_another(life: Life, read: ReadResult) -> bool:
     """Whether it was refused for an offset of an incarnation before this one."""
     if read.status == 400:
         reached = life.acknowledged_before(read.began)
@@ -130,7 +130,7 @@ def _is_of_another(life: Life, read: Read) -> bool:
 
 def _is_trimmed(life: Life, operation: Operation) -> bool:
     """Whether a snapshot may have replaced what was asked for."""
-    asked = operation.asked if isinstance(operation, Read) else ""
+    asked = operation.asked if isinstance(operation, ReadResult) else ""
     return any(
         change.began < operation.ended and (asked == START or asked < change.offset)
         for change in life.snapshots

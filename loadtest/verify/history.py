@@ -59,7 +59,7 @@ class Append(Operation, tag="append", omit_defaults=True, kw_only=True):
     code: str = ""  # of the refusal
 
 
-class Read(Operation, tag="read", omit_defaults=True, kw_only=True):
+class ReadResult(Operation, tag="read", omit_defaults=True, kw_only=True):
     """One answer, or one event with its control event; then `began` is when it was asked for."""
 
     mode: str
@@ -135,7 +135,7 @@ class End(Struct, tag="end", kw_only=True):
     at: float
 
 
-Record = Run | Append | Read | Change | Truth | Fault | Injected | Published | Withdrawn | End
+Record = Run | Append | ReadResult | Change | Truth | Fault | Injected | Published | Withdrawn | End
 _decoder = msgspec.json.Decoder(Record)
 _encode = msgspec.json.Encoder().encode
 

@@ -35,16 +35,16 @@ class LastReader(Reader):
         """From the start to the tail, once, or until time is up."""
         self._begin_at(START)
         while self._world.doors.now() < until:
-            answer = await self._ask({"offset": self._place.offset})
+            answer = await self._ask({"offset": self._progress.offset})
             await self._take(answer)
-            read = self._place.last
+            read = self._progress.last
             if read is not None and read.up_to_date:
                 return
             if answer.outcome != "ok":
                 await asyncio.sleep(PAUSE_SECS[0])
-            elif self._place.left <= 0:
+            elif self._progress.left <= 0:
                 return  # there are two incarnations, which the history shows
-            if self._place.left <= 0:
+            if self._progress.left <= 0:
                 self._begin_at(START)
 
 
@@ -61,14 +61,14 @@ class Listener(LastReader):
         self._begin_at(recent[0] if recent else self._keeper.tail)
         while True:
             await self._step()
-            if self._place.last is not None and self._place.last.closed:
+            if self._progress.last is not None and self._progress.last.closed:
                 return
-            if self._place.left <= 0:
+            if self._progress.left <= 0:
                 self._begin_at(self._keeper.tail)
 
     def is_at(self, offset: str) -> bool:
         """Whether it waits there, or beyond."""
-        return self._place.offset >= offset
+        return self._progress.offset >= offset
 
     def has_heard(self, offset: str) -> bool:
         return self._heard >= offset

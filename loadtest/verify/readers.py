@@ -1,7 +1,7 @@
 """Readers: plain, long-poll and SSE, from different beginnings, some of them without the right to.
 
 A reader is in a session as long as it goes on from where it was; a session ends when it has had
-enough, when the stream is gone or another, or when a snapshot has replaced its place.
+enough, when the stream is gone or another, or when a snapshot has replaced what it was about to read.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from random import Random
 
 from loadtest.verify.answers import Decoder, Told
 from loadtest.verify.doors import LIVE_SECS, Answer, Door
-from loadtest.verify.history import LIVE, Mode, Read
+from loadtest.verify.history import LIVE, Mode, ReadResult
 from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import Token, may_read
 from loadtest.verify.messages import generation_of
@@ -26,13 +26,13 @@ CONDITIONAL = 0.5  # how often a plain reader at the tail asks only for news
 
 
 @dataclass(slots=True)
-class Place:
+class Progress:
     """Where a session is."""
 
     offset: str = START
     left: int = 1  # answers until the reader begins anew
     cursor: str = ""
-    last: Read | None = None
+    last: ReadResult | None = None
     etag: str = ""  # of that
     generation: int = -1
 
@@ -40,7 +40,7 @@ class Place:
         cursor = {"cursor": self.cursor} if self.cursor else {}
         return {"offset": self.offset, "live": live} | cursor
 
-    def move(self, read: Read) -> None:
+    def move(self, read: ReadResult) -> None:
         generation = generation_of(read.ids[0]) if read.ids and "/" not in read.ids[0] else -1
         if self.generation >= 0 and generation not in (-1, self.generation):
             self.left = 0  # another incarnation: what we have of it is from its middle
@@ -77,7 +77,7 @@ class Reader:
         self._decoder = Decoder(keeper.stream, keeper.kind)
         self._random = Random(f"{world.random.random()} {name}")
         self._session = 0
-        self._place = Place()
+        self._progress = Progress()
         self._token: Token | None = None
         self._heard = ""
         self.allowed = may_read(subject, keeper.stream)
@@ -85,7 +85,7 @@ class Reader:
     async def run(self) -> None:
         await self._keeper.may_write.wait()
         while not self._is_over():
-            if self._place.left <= 0:
+            if self._progress.left <= 0:
                 await asyncio.sleep(self._random.uniform(*PAUSE_SECS))
                 self._begin()
             await self._step()
@@ -106,7 +106,7 @@ class Reader:
     def _begin_at(self, offset: str) -> None:
         """Another session."""
         self._session += 1
-        self._place = Place(offset, self._answers_wanted())
+        self._progress = Progress(offset, self._answers_wanted())
 
     def _answers_wanted(self) -> int:
         return self._random.randint(*SESSION_ANSWERS)
@@ -124,23 +124,23 @@ class Reader:
 
     async def _look(self) -> None:
         """Go on, or look at the same range again and take the old answer where it still holds."""
-        place, last = self._place, self._place.last
+        progress, last = self._progress, self._progress.last
         headers = {}
-        if last and place.etag and last.asked != NOW and self._random.random() < CONDITIONAL:
-            headers["If-None-Match"] = place.etag
-            place.offset = last.asked
-        answer = await self._ask({"offset": place.offset}, headers)
+        if last and progress.etag and last.asked != NOW and self._random.random() < CONDITIONAL:
+            headers["If-None-Match"] = progress.etag
+            progress.offset = last.asked
+        answer = await self._ask({"offset": progress.offset}, headers)
         if answer.status == 304 and last is not None:
             told = Told(last.ids, next=last.next, up_to_date=last.up_to_date, closed=last.closed)
             self._record(answer, told)
-            place.offset = last.next
+            progress.offset = last.next
         else:
             await self._take(answer)
-        if answer.status not in (200, 304) or (place.last and place.last.up_to_date):
+        if answer.status not in (200, 304) or (progress.last and progress.last.up_to_date):
             await asyncio.sleep(self._random.uniform(*PAUSE_SECS))
 
     async def _wait(self) -> None:
-        answer = await self._ask(self._place.query("long-poll"))
+        answer = await self._ask(self._progress.query("long-poll"))
         await self._take(answer)
         if answer.outcome != "ok":
             await asyncio.sleep(self._random.uniform(*PAUSE_SECS))
@@ -148,7 +148,7 @@ class Reader:
     async def _follow(self) -> None:
         door, token = self._asked = self._choose()
         asking = self._world.doors.open(
-            door, self._keeper.stream, token.header, self._place.query("sse")
+            door, self._keeper.stream, token.header, self._progress.query("sse")
         )
         async with asking as (answer, pieces):
             if answer.status == 200:
@@ -172,7 +172,7 @@ class Reader:
                     told = self._decoder.events(data, parse_control(event.data))
                     self._move(self._record(answer, told))
                     data = []
-            if self._place.left <= 0 or self._is_over():
+            if self._progress.left <= 0 or self._is_over():
                 return
 
     # -- answers -----------------------------------------------------------------------------------
@@ -189,18 +189,18 @@ class Reader:
                 up_to_date=answer.head.up_to_date,
                 closed=answer.head.closed,
             )
-            self._place.etag = answer.head.etag
+            self._progress.etag = answer.head.etag
             self._move(self._record(answer, told))
             return
         self._record(answer, self._leaked(answer))
         if answer.status == 410 and self.allowed:
             await self._bootstrap()
         elif answer.status in (400, 404, 410):
-            self._place.left = 0
+            self._progress.left = 0
 
-    def _move(self, read: Read) -> None:
+    def _move(self, read: ReadResult) -> None:
         self._heard = max(self._heard, read.next)
-        self._place.move(read)
+        self._progress.move(read)
 
     async def _bootstrap(self) -> None:
         """Begin a session with a snapshot: by itself, or with all that follows it."""
@@ -214,7 +214,7 @@ class Reader:
             answer.began = began
         if answer.status != 200 or answer.trouble:
             self._record(answer, self._leaked(answer), mode=mode)
-            self._place.left = 0
+            self._progress.left = 0
             return
         reached = answer.head.next_offset
         if mode == "bootstrap":
@@ -223,7 +223,7 @@ class Reader:
         else:
             told = self._decoder.snapshot(answer.body, reached)
         self._record(answer, told, mode=mode)
-        self._place.generation, self._place.offset = told.snapshot_of, told.next
+        self._progress.generation, self._progress.offset = told.snapshot_of, told.next
 
     def _leaked(self, answer: Answer) -> Told:
         """Messages in an answer that should have none."""
@@ -253,17 +253,17 @@ class Reader:
             timeout_s=LIVE_SECS,
         )
 
-    def _record(self, answer: Answer, told: Told, *, mode: str = "") -> Read:
+    def _record(self, answer: Answer, told: Told, *, mode: str = "") -> ReadResult:
         door, token = self._asked
-        read = Read(
+        read = ReadResult(
             stream=self._keeper.stream,
             who=self.name,
             allowed=self.allowed,
             mode=mode or self._mode,
             last=self.is_last,
             session=self._session,
-            asked="" if mode else self._place.offset,
-            cursor_sent="" if mode or self._mode not in LIVE else self._place.cursor,
+            asked="" if mode else self._progress.offset,
+            cursor_sent="" if mode or self._mode not in LIVE else self._progress.cursor,
             **answer.as_operation(door, token.key),
             **asdict(told),
         )

@@ -14,7 +14,7 @@ from loadtest.verify.history import (
     Injected,
     Operation,
     Published,
-    Read,
+    ReadResult,
     Record,
     Run,
     Truth,
@@ -85,7 +85,7 @@ class Timeline:
     is_over: bool = False
     lives: dict[tuple[str, int], Life] = field(default_factory=dict)
     appends: list[Append] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
+    reads: list[ReadResult] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     injected: list[Injected] = field(default_factory=list)
@@ -135,7 +135,7 @@ def sort_history(records: Iterable[Record]) -> Timeline:
                 line.heading = record
             case Append():
                 line.appends.append(record)
-            case Read():
+            case ReadResult():
                 line.reads.append(record)
             case Change():
                 line.changes.append(record)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from loadtest.verify.availability import Availability, Share
 from loadtest.verify.check import Findings
-from loadtest.verify.history import Append, Change, Fault, Injected, Read, Record, Run, Truth
+from loadtest.verify.history import Append, Change, Fault, Injected, ReadResult, Record, Run, Truth
 
 SHOWN = 10  # violations of a kind
 OUTAGES = 3
@@ -27,7 +27,7 @@ def describe(records: Sequence[Record], findings: Findings, availability: Availa
 
 def _traffic(records: Sequence[Record]) -> list[str]:
     appends = [record for record in records if isinstance(record, Append)]
-    reads = [record for record in records if isinstance(record, Read)]
+    reads = [record for record in records if isinstance(record, ReadResult)]
     changes: Counter[str] = Counter(
         record.action for record in records if isinstance(record, Change) and record.outcome == "ok"
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loadtest.verify.history import Read
+from loadtest.verify.history import ReadResult
 from loadtest.verify.messages import generation_of
 from loadtest.verify.timeline import Life, Timeline
 
@@ -27,13 +27,13 @@ def audited_lives(line: Timeline) -> list[Life]:
     return [life for life in line.lives.values() if life.is_audited]
 
 
-def seen_by(name: str, read: Read, text: str) -> Violation:
+def seen_by(name: str, read: ReadResult, text: str) -> Violation:
     return Violation(
         name, read.stream, read.ended, f"{read.who} by {read.door}, {read.mode}: {text}"
     )
 
 
-def life_of(line: Timeline, read: Read) -> Life | None:
+def life_of(line: Timeline, read: ReadResult) -> Life | None:
     """The incarnation that an answer is of; None where it cannot be told, or was never audited."""
     if read.ids:
         own = [id_ for id_ in read.ids if "/" not in id_]

@@ -14,7 +14,7 @@ from loadtest.verify.history import (
     Fault,
     Injected,
     Published,
-    Read,
+    ReadResult,
     Record,
     Truth,
     Withdrawn,
@@ -22,7 +22,7 @@ from loadtest.verify.history import (
 
 STREAM = "verify/a/json"
 
-Kind = TypeVar("Kind", Append, Read, Change)
+Kind = TypeVar("Kind", Append, ReadResult, Change)
 START = "-1"
 
 
@@ -94,7 +94,7 @@ class Honest:
             told = {"outcome": "ok", "status": 200, "next": offset(len(self.ids))}
         return self._add(Append, id=id_, who=producer, **(told | different))
 
-    def read(self, asked: str = START, limit: int = 1000, **different: Any) -> Read:
+    def read(self, asked: str = START, limit: int = 1000, **different: Any) -> ReadResult:
         place = int(asked) if asked.isdigit() else 0
         if place < self._earliest:
             told: dict[str, Any] = {"status": 410, "outcome": "refused"}
@@ -105,7 +105,7 @@ class Honest:
             told = {"ids": ids, "next": offset(end), "up_to_date": up_to_date, "status": 200}
             told |= {"closed": up_to_date and self.is_closed, "outcome": "ok"}
         base = {"who": "reader", "mode": "catch-up", "asked": asked}
-        return self._add(Read, **(base | told | different))
+        return self._add(ReadResult, **(base | told | different))
 
     def look_last(self) -> None:
         """Through the only door there is: at what is there, and at what comes. Then all is over."""
@@ -116,9 +116,9 @@ class Honest:
             self.read(begin, mode=mode, who=f"last {mode}", last=True)
         self.records.append(End(at=self.moment()[1]))
 
-    def bootstrap(self) -> Read:
+    def bootstrap(self) -> ReadResult:
         return self._add(
-            Read,
+            ReadResult,
             who="reader",
             mode="bootstrap",
             outcome="ok",
@@ -143,7 +143,7 @@ class Honest:
     def withdraw(self, key: str) -> None:
         self.records.append(Withdrawn(key=key, at=self.moment()[0]))
 
-    def refuse(self, status: int = 401, **different: Any) -> Read:
+    def refuse(self, status: int = 401, **different: Any) -> ReadResult:
         told: dict[str, Any] = {"ids": [], "next": "", "up_to_date": False, "closed": False}
         return self.read(status=status, outcome="refused", **(told | different))
 

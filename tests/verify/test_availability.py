@@ -3,14 +3,14 @@
 import pytest
 
 from loadtest.verify.availability import AFTERMATH_SECS, QUIET, causes, measure
-from loadtest.verify.history import Fault, Read, Record, Withdrawn
+from loadtest.verify.history import Fault, ReadResult, Record, Withdrawn
 
 
-def read(ended: float, trouble: str = "", **different: object) -> Read:
+def read(ended: float, trouble: str = "", **different: object) -> ReadResult:
     told = {"who": "r", "mode": "catch-up", "stream": "verify/a/json", "door": "envoy"}
     outcome = "unknown" if trouble else "ok"
     times = {"began": ended - 0.1, "ended": ended}
-    return Read(**(told | times | {"outcome": outcome, "trouble": trouble} | different))  # type: ignore[arg-type]
+    return ReadResult(**(told | times | {"outcome": outcome, "trouble": trouble} | different))  # type: ignore[arg-type]
 
 
 def kill(began: float, ended: float) -> Fault:

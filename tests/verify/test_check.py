@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loadtest.verify.check import Findings, check_history
 from loadtest.verify.check_access import KEY_SET_SECS
-from loadtest.verify.history import Append, End, Read
+from loadtest.verify.history import Append, End, ReadResult
 from tests.verify.honest import START, STREAM, Honest, offset
 
 
@@ -614,7 +614,7 @@ def test_no_answer_can_lie_about_one_message(
     steps: list[str], lie: Callable[[list[str], int], list[str]], data: st.DataObject
 ) -> None:
     stream = play([*steps, "recreate", "append p0", "append p1", "read"])
-    reads = [r for r in stream.records if isinstance(r, Read) and len(r.ids) > 1]
+    reads = [r for r in stream.records if isinstance(r, ReadResult) and len(r.ids) > 1]
     read = data.draw(st.sampled_from(reads))
     read.ids = lie(read.ids, data.draw(st.integers(0, len(read.ids) - 1)))
     assert {"gap", "repeated", "wrong-offset"} & names(stream)

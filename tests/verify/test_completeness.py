@@ -11,7 +11,7 @@ from loadtest.verify.history import (
     Change,
     Fault,
     Injected,
-    Read,
+    ReadResult,
     Record,
     Run,
     Truth,
@@ -85,7 +85,7 @@ LEFT_OUT: dict[str, Callable[[Record], bool]] = {
     "the heading of the run": lambda r: isinstance(r, Run),
     "an append that was acknowledged": lambda r: isinstance(r, Append),
     "a message that was read by long-poll": (
-        lambda r: isinstance(r, Read) and r.mode == "long-poll" and not r.last
+        lambda r: isinstance(r, ReadResult) and r.mode == "long-poll" and not r.last
     ),
     "the planned inject of faults": lambda r: isinstance(r, Fault) and r.target == FAULTS,
     "the planned create of verify/a/json": (
@@ -97,7 +97,7 @@ LEFT_OUT: dict[str, Callable[[Record], bool]] = {
         lambda r: isinstance(r, Change) and r.action == "snapshot"
     ),
     "a token that was refused because its key had gone": (
-        lambda r: isinstance(r, Read) and r.status == 401
+        lambda r: isinstance(r, ReadResult) and r.status == 401
     ),
     "an injected stall": lambda r: isinstance(r, Injected) and r.fault == "stall",
     "an injected fault at network": lambda r: isinstance(r, Injected) and r.place == NETWORK,
@@ -105,10 +105,10 @@ LEFT_OUT: dict[str, Callable[[Record], bool]] = {
         lambda r: isinstance(r, Truth) and r.generation == 0
     ),
     "the last look at verify/a/json through envoy": (
-        lambda r: isinstance(r, Read) and r.mode == "final"
+        lambda r: isinstance(r, ReadResult) and r.mode == "final"
     ),
     "the last look at verify/a/json through envoy by sse": (
-        lambda r: isinstance(r, Read) and r.mode == "sse" and r.last
+        lambda r: isinstance(r, ReadResult) and r.mode == "sse" and r.last
     ),
 }
 

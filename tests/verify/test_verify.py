@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.verify.history import Append, Fault, Read, Run
+from loadtest.verify.history import Append, Fault, ReadResult, Run
 from loadtest.verify.recorded import read_history
 from tests.helpers.require import need
 from tests.helpers.server import ROOT
@@ -42,7 +42,7 @@ def test_a_fleet_keeps_its_promises_for_a_minute_of_faults(tmp_path: Path) -> No
     heading = history[0]
     assert isinstance(heading, Run)
     served = Counter(type(record).__name__ for record in history)
-    modes = Counter(r.mode for r in history if isinstance(r, Read) and r.ids)
+    modes = Counter(r.mode for r in history if isinstance(r, ReadResult) and r.ids)
     faults = {f"{r.what} {r.target}" for r in history if isinstance(r, Fault)}
     # A verdict about nothing would be worth nothing.
     assert sum(isinstance(r, Append) and r.outcome == "ok" for r in history) > 200, served
