@@ -31,16 +31,7 @@ PURE: tuple[str, ...] = (
     "gateway/outcomes.py",
     "gateway/rules/*.py",
 )
-VERIFY: tuple[str, ...] = (
-    "messages",
-    "answers",
-    "timeline",
-    "check",
-    "check_*",
-    "violations",
-    "verdict",
-)
-VERIFY += ("history", "plan")
+VERIFY: tuple[str, ...] = ("messages", "timeline", "check", "check_*", "verdict", "history", "plan")
 PURE += tuple(f"loadtest/verify/{name}.py" for name in (*VERIFY, "availability", "completeness"))
 PURE += ("pages/*.py", "loadtest/faults/plan.py", "loadtest/inspector/view.py")
 IMPURE = {"asyncio", "aiohttp", "os", "io", "pathlib", "socket", "ssl", "subprocess", "threading"}

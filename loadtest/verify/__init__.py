@@ -17,19 +17,18 @@ recorded    a history in its folder
 
 Pure, over the history alone:
 
-timeline    sorts it
+timeline    sorts it; what a broken promise looks like
 check       finds violations
 check_writes     lost, doubled, reordered writes
 check_answers    answers that contradict what was written
 check_freshness  answers from before their question
 check_access     answers that a token had no right to
-violations       what was found, in words
 completeness     what a history must show before silence means anything
 availability     what was refused; not part of the verdict
 verdict          puts it into words
 
 Tests are in tests/verify/, by module: answers, availability, check, completeness, fleet, history
 and plan. test_check.py also covers verdict, check_writes, check_answers, check_freshness,
-check_access, violations, timeline and messages; test_verify.py runs the rest: run, nemesis, doors,
+check_access, timeline and messages; test_verify.py runs the rest: run, nemesis, doors,
 keyring, producers, readers, keepers, lastlook and recorded.
 """

@@ -5,11 +5,11 @@ fleet at that moment is told beside it.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from loadtest.verify.history import SHUT_OUT, Fault, Operation, ReadResult, Record, Withdrawn
+from loadtest.verify.history import SHUT_OUT, Fault, Operation, ReadResult
+from loadtest.verify.timeline import Timeline
 
 QUIET = "nothing"
 REFUSED = "shut-out"  # in spite of a good token
@@ -35,31 +35,24 @@ class Availability:
     outages: list[tuple[float, float, str]]  # longest first: seconds, since when, during what
 
 
-def measure(records: Sequence[Record]) -> Availability:
+def measure(line: Timeline) -> Availability:
     """Of all who had the right to be served, and whose key was not gone when they were answered."""
-    faults = [record for record in records if isinstance(record, Fault)]
-    gone = {record.key: record.at for record in records if isinstance(record, Withdrawn)}
-    operations: list[Operation] = [
-        record
-        for record in records
-        if isinstance(record, Operation)
-        and record.allowed
-        and record.ended < gone.get(record.key, inf)
+    operations = [
+        each
+        for each in line.operations
+        if each.allowed and each.ended < line.withdrawn.get(each.key, inf)
     ]
     by_minute: dict[int, Share] = defaultdict(Share)
     by_fault: dict[str, Share] = defaultdict(Share)
     for operation in operations:
-        during = causes(faults, operation.began, operation.ended)
-        for share in (
-            by_minute[int(operation.ended // 60)],
-            *(by_fault[cause] for cause in during),
-        ):
+        during = causes(line.faults, operation.began, operation.ended)
+        minute = by_minute[int(operation.ended // 60)]
+        for share in (minute, *(by_fault[cause] for cause in during)):
             share.asked += 1
             if trouble := trouble_of(operation):
                 share.failed[trouble] += 1
-    return Availability(
-        dict(sorted(by_minute.items())), dict(by_fault), _outages(operations, faults)
-    )
+    outages = _outages(operations, line.faults)
+    return Availability(dict(sorted(by_minute.items())), dict(by_fault), outages)
 
 
 def trouble_of(operation: Operation) -> str:

@@ -6,14 +6,12 @@ operation that overlaps a change may see either side of it; one that began after
 acknowledged may not see the time before it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from loadtest.verify import check_access, check_answers, check_freshness, check_writes
 from loadtest.verify.completeness import find_missing
-from loadtest.verify.history import Record
-from loadtest.verify.timeline import Timeline, sort_history
-from loadtest.verify.violations import Violation
+from loadtest.verify.timeline import Timeline, Violation
 
 CHECKS: tuple[Callable[[Timeline], Iterator[Violation]], ...] = (
     check_writes.lost_acknowledgements,
@@ -47,9 +45,8 @@ class Findings:
     missing: list[str]  # without which the silence of the checks means nothing
 
 
-def check_history(records: Iterable[Record]) -> Findings:
-    line = sort_history(records)
+def check_history(line: Timeline) -> Findings:
     found = [violation for check in CHECKS for violation in check(line)]
-    excused = list(check_freshness.late_notices(line))
+    excused = list(check_freshness.stale_incarnations(line, excused=True))
     by_time = sorted(found, key=lambda violation: violation.at)
     return Findings(by_time, excused, find_missing(line))

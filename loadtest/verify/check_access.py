@@ -5,8 +5,7 @@ from math import inf
 
 from loadtest.verify.history import SHUT_OUT, Operation, ReadResult
 from loadtest.verify.messages import generation_of
-from loadtest.verify.timeline import Timeline
-from loadtest.verify.violations import Violation
+from loadtest.verify.timeline import Timeline, Violation, seen_by
 
 # In which everyone has fetched the key set again, even if it was paused meanwhile.
 KEY_SET_SECS = 12.0
@@ -18,13 +17,12 @@ def leaked_scopes(line: Timeline) -> Iterator[Violation]:
             continue
         ids = operation.ids if isinstance(operation, ReadResult) else []
         if ids or _was_let_in(operation):
-            text = f"{operation.who} has no scope for it and got {operation.status} {ids[:3]}"
-            yield Violation("leaked-scope", operation.stream, operation.ended, text)
+            text = f"has no scope for it and got {operation.status} {ids[:3]}"
+            yield seen_by("leaked-scope", operation, text)
     for append in line.appends:
         life = line.lives[append.stream, generation_of(append.id)]
         if not append.allowed and append.id in life.places:
-            text = f"{append.who} has no scope for it and wrote {append.id}"
-            yield Violation("leaked-scope", append.stream, append.ended, text)
+            yield seen_by("leaked-scope", append, f"has no scope for it and wrote {append.id}")
 
 
 def dead_tokens(line: Timeline) -> Iterator[Violation]:
@@ -33,7 +31,7 @@ def dead_tokens(line: Timeline) -> Iterator[Violation]:
         if _was_let_in(operation) and operation.began > withdrawn + KEY_SET_SECS:
             since = operation.began - withdrawn
             text = f"a token of {operation.key} was good {since:.1f} s after its key had gone"
-            yield Violation("dead-token", operation.stream, operation.ended, text)
+            yield seen_by("dead-token", operation, text)
 
 
 def shut_out(line: Timeline) -> Iterator[Violation]:
@@ -43,9 +41,8 @@ def shut_out(line: Timeline) -> Iterator[Violation]:
         gone = line.withdrawn.get(operation.key, inf)
         if operation.allowed and operation.status in SHUT_OUT:
             if known < operation.began and operation.ended < gone:
-                text = f"{operation.who} by {operation.door} got {operation.status} in spite of "
-                text += f"a good token of {operation.key}"
-                yield Violation("shut-out", operation.stream, operation.ended, text)
+                text = f"got {operation.status} in spite of a good token of {operation.key}"
+                yield seen_by("shut-out", operation, text)
 
 
 def _was_let_in(operation: Operation) -> bool:

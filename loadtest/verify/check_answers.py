@@ -7,8 +7,8 @@ from math import inf
 from loadtest.verify.history import Fault, ReadResult
 from loadtest.verify.messages import generation_of
 from loadtest.verify.plan import ENVOY, NETWORK
-from loadtest.verify.timeline import Life, Timeline
-from loadtest.verify.violations import NOW, START, Violation, life_of, seen_by
+from loadtest.verify.timeline import Life, Timeline, Violation, seen_by
+from protocol.offsets import NOW, START
 
 CUT = "cut"
 # Who sends answers at a door that is more than one process; which gateway it was is not known. The
@@ -59,7 +59,7 @@ def broken_runs(line: Timeline) -> Iterator[Violation]:
         if _moved_on_empty(read):
             yield seen_by("gap", read, f"without a message from {read.asked} to {read.next}")
             continue
-        life = life_of(line, read)
+        life = line.life_of(read)
         if life is None:
             continue
         expected = life.offsets.get(read.asked)

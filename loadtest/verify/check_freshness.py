@@ -6,22 +6,14 @@ from math import inf
 
 from loadtest.verify.history import FINAL, LIVE, Append, Operation, ReadResult
 from loadtest.verify.messages import generation_of
-from loadtest.verify.timeline import Life, Timeline
-from loadtest.verify.violations import NOW, START, Violation, audited_lives, life_of, seen_by
+from loadtest.verify.timeline import Life, Timeline, Violation, seen_by
+from protocol.offsets import NOW, START
 
 PLAIN = ("catch-up", FINAL)  # reads that must see what was acknowledged before they began
 
 
-def stale_incarnations(line: Timeline) -> Iterator[Violation]:
-    return _stale_incarnations(line, excused=False)
-
-
-def late_notices(line: Timeline) -> Iterator[Violation]:
-    """The same, but when gateways could not tell each other of the deletion."""
-    return _stale_incarnations(line, excused=True)
-
-
-def _stale_incarnations(line: Timeline, *, excused: bool) -> Iterator[Violation]:
+def stale_incarnations(line: Timeline, *, excused: bool = False) -> Iterator[Violation]:
+    """`excused` are those while gateways could not tell each other of the deletion."""
     for read in line.reads:
         generations = {generation_of(id_) for id_ in read.ids if "/" not in id_}
         if read.snapshot_of >= 0:
@@ -83,14 +75,13 @@ def reopened(line: Timeline) -> Iterator[Violation]:
     for append in line.appends:
         life = line.lives.get((append.stream, generation_of(append.id)))
         if life and append.outcome == "ok" and append.status == 200 and life.closed < append.began:
-            text = f"{append.id} was accepted after the close"
-            yield Violation("reopened", append.stream, append.ended, text)
-    for life in audited_lives(line):
+            yield seen_by("reopened", append, f"{append.id} was accepted after the close")
+    for life in line.audited:
         if life.closed < inf and not life.ends_closed:
             yield Violation("reopened", life.stream, life.closed, "the origin forgot the close")
     for read in line.reads:
-        known = life_of(line, read)
-        if known is None or not read.closed or not known.is_audited:
+        known = line.life_of(read)
+        if known is None or not read.closed:
             continue
         if known.close_began > read.ended:
             yield seen_by("closed-early", read, "says closed before anyone closed it")
@@ -115,8 +106,7 @@ def vanished(line: Timeline) -> Iterator[Violation]:
             continue
         if isinstance(operation, ReadResult) and _is_of_another(life, operation):
             continue
-        text = f"{operation.who} got {operation.status} while it was there"
-        yield Violation("vanished", operation.stream, operation.ended, text)
+        yield seen_by("vanished", operation, f"got {operation.status} while it was there")
 
 
 def _is_of_another(life: Life, read: ReadResult) -> bool:

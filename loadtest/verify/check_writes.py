@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from math import inf
 
 from loadtest.verify.messages import generation_of
-from loadtest.verify.timeline import Life, Timeline
-from loadtest.verify.violations import Violation, audited_lives
+from loadtest.verify.timeline import Life, Timeline, Violation, seen_by
 
 
 def lost_acknowledgements(line: Timeline) -> Iterator[Violation]:
-    for life in audited_lives(line):
+    for life in line.audited:
         for sent in life.sent.values():
             if sent.acknowledged < inf and sent.id not in life.places:
                 text = f"{sent.id} was acknowledged and is not in the stream"
@@ -18,7 +17,7 @@ def lost_acknowledgements(line: Timeline) -> Iterator[Violation]:
 
 
 def written_twice(line: Timeline) -> Iterator[Violation]:
-    for life in audited_lives(line):
+    for life in line.audited:
         for id_, count in Counter(life.ids).items():
             if count > 1:
                 text = f"{id_} is there {count} times"
@@ -26,7 +25,7 @@ def written_twice(line: Timeline) -> Iterator[Violation]:
 
 
 def never_sent(line: Timeline) -> Iterator[Violation]:
-    for life in audited_lives(line):
+    for life in line.audited:
         for id_ in life.ids:
             sent = life.sent.get(id_)
             if sent is None:
@@ -39,7 +38,7 @@ def never_sent(line: Timeline) -> Iterator[Violation]:
 
 def out_of_order(line: Timeline) -> Iterator[Violation]:
     """Of one producer: by number. Of all: who was acknowledged before another began is first."""
-    for life in audited_lives(line):
+    for life in line.audited:
         expected: dict[str, int] = defaultdict(int)
         latest = -inf
         for id_ in dict.fromkeys(life.ids):
@@ -59,7 +58,7 @@ def out_of_order(line: Timeline) -> Iterator[Violation]:
 
 def wrong_offsets(line: Timeline) -> Iterator[Violation]:
     """What a writer was told is the end of his message is the end of it for all."""
-    for life in audited_lives(line):
+    for life in line.audited:
         for sent in life.sent.values():
             place = life.places.get(sent.id)
             for offset in filter(None, sent.offsets):  # a fault on the way may have taken it
@@ -75,11 +74,11 @@ def lost_producers(line: Timeline) -> Iterator[Violation]:
         if append.code == "sequence-gap" and life is not None:
             if life.generation == generation_of(append.id):
                 text = f"{append.id} is a gap for the server: what came before it is forgotten"
-                yield Violation("lost-acknowledgement", append.stream, append.ended, text)
+                yield seen_by("lost-acknowledgement", append, text)
 
 
 def torn_streams(line: Timeline) -> Iterator[Violation]:
-    for life in audited_lives(line):
+    for life in line.audited:
         for damage in life.damage:
             yield Violation("torn", life.stream, life.created, f"at the origin: {damage}")
 

@@ -1,7 +1,7 @@
 """Readers: plain, long-poll and SSE, from different beginnings, some of them without the right to.
 
 A reader is in a session as long as it goes on from where it was; a session ends when it has had
-enough, when the stream is gone or another, or when a snapshot has replaced what it was about to read.
+enough, when the stream is gone or another, or when a snapshot has replaced what comes next.
 """
 
 import asyncio

@@ -21,6 +21,7 @@ from loadtest.verify.plan import Step, make_plan
 from loadtest.verify.producers import Producer
 from loadtest.verify.readers import Reader
 from loadtest.verify.recorded import FILE
+from loadtest.verify.timeline import sort_history
 from loadtest.verify.verdict import describe
 
 SHORT = {JSON: "json", TEXT: "text", BINARY: "binary"}
@@ -87,8 +88,9 @@ async def verify(
 
 
 def judge(records: Sequence[Record], tell: Tell) -> Findings:
-    findings = check_history(records)
-    tell(describe(records, findings, measure(records)))
+    line = sort_history(records)
+    findings = check_history(line)
+    tell(describe(line, findings, measure(line)))
     return findings
 
 

@@ -1,10 +1,12 @@
-"""A history sorted for the checks: each incarnation's life, bytes and promises. Pure."""
+"""A history sorted for the checks: each incarnation's life, bytes and promises; and what a broken
+promise looks like. Pure."""
 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from loadtest.verify.history import (
     Append,
@@ -26,6 +28,25 @@ from loadtest.verify.plan import Step
 # How long after an outage a notice may be late: reconnecting, and telling everyone of the gap.
 NOTICE_SECS = 8.0
 CARRIER_OF_NOTICES = "redis"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise: its name, where and when, and what was seen."""
+
+    name: str
+    stream: str
+    at: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.stream} at {self.at:.3f} s: {self.text}"
+
+
+def seen_by(name: str, operation: Operation, text: str) -> Violation:
+    how = f", {operation.mode}" if isinstance(operation, ReadResult) else ""
+    who = f"{operation.who} by {operation.door}{how}"
+    return Violation(name, operation.stream, operation.ended, f"{who}: {text}")
 
 
 @dataclass(slots=True)
@@ -81,16 +102,16 @@ class Life:
 
 @dataclass(slots=True)
 class Timeline:
-    heading: Run | None = None
-    is_over: bool = False
+    heading: Run | None
+    is_over: bool
+    appends: list[Append]
+    reads: list[ReadResult]
+    changes: list[Change]
+    faults: list[Fault]
+    injected: list[Injected]
+    published: dict[str, float]  # key -> when
+    withdrawn: dict[str, float]
     lives: dict[tuple[str, int], Life] = field(default_factory=dict)
-    appends: list[Append] = field(default_factory=list)
-    reads: list[ReadResult] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-    injected: list[Injected] = field(default_factory=list)
-    published: dict[str, float] = field(default_factory=dict)
-    withdrawn: dict[str, float] = field(default_factory=dict)
     _of_stream: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -107,6 +128,22 @@ class Timeline:
             self.lives[key] = Life(stream, generation)
             self._of_stream[stream].append(self.lives[key])
         return self.lives[key]
+
+    @property
+    def audited(self) -> list[Life]:
+        """Incarnations. A run that was cut short leaves others: they are `Findings.missing`."""
+        return [life for life in self.lives.values() if life.is_audited]
+
+    def life_of(self, read: ReadResult) -> Life | None:
+        """The incarnation that an answer is of; None where that is unknown, or not audited."""
+        if read.ids:
+            own = [id_ for id_ in read.ids if "/" not in id_]
+            life = self.lives.get((read.stream, generation_of(own[0]))) if own else None
+        elif read.snapshot_of >= 0:
+            life = self.lives.get((read.stream, read.snapshot_of))
+        else:
+            life = self.certain_life(read.stream, read.began, read.ended)
+        return life if life is not None and life.is_audited else None
 
     def certain_life(self, stream: str, began: float, ended: float) -> Life | None:
         """The incarnation that must have answered, where only one can have."""
@@ -127,30 +164,23 @@ class Timeline:
 
 
 def sort_history(records: Iterable[Record]) -> Timeline:
-    line = Timeline()
-    truths: dict[tuple[str, int], list[Truth]] = defaultdict(list)
+    of: dict[type[Record], list[Any]] = defaultdict(list)
     for record in records:
-        match record:
-            case Run():
-                line.heading = record
-            case Append():
-                line.appends.append(record)
-            case ReadResult():
-                line.reads.append(record)
-            case Change():
-                line.changes.append(record)
-            case Truth():
-                truths[record.stream, record.generation].append(record)
-            case Fault():
-                line.faults.append(record)
-            case Injected():
-                line.injected.append(record)
-            case Published():
-                line.published[record.key] = record.at
-            case Withdrawn():
-                line.withdrawn[record.key] = record.at
-            case End():
-                line.is_over = True
+        of[type(record)].append(record)
+    line = Timeline(
+        heading=next(iter(of[Run]), None),
+        is_over=bool(of[End]),
+        appends=of[Append],
+        reads=of[ReadResult],
+        changes=of[Change],
+        faults=of[Fault],
+        injected=of[Injected],
+        published={key.key: key.at for key in of[Published]},
+        withdrawn={key.key: key.at for key in of[Withdrawn]},
+    )
+    truths: dict[tuple[str, int], list[Truth]] = defaultdict(list)
+    for truth in of[Truth]:
+        truths[truth.stream, truth.generation].append(truth)
     for change in line.changes:
         _live(line.life(change.stream, change.generation), change)
     for (stream, generation), found in truths.items():

@@ -1,20 +1,19 @@
 """The verdict in words: short, the worst first. Pure."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 
 from loadtest.verify.availability import Availability, Share
 from loadtest.verify.check import Findings
-from loadtest.verify.history import Append, Change, Fault, Injected, ReadResult, Record, Run, Truth
+from loadtest.verify.timeline import Timeline
 
 SHOWN = 10  # violations of a kind
 OUTAGES = 3
 
 
-def describe(records: Sequence[Record], findings: Findings, availability: Availability) -> str:
+def describe(line: Timeline, findings: Findings, availability: Availability) -> str:
     return "\n".join(
         [
-            *_traffic(records),
+            *_traffic(line),
             "",
             *_availability(availability),
             "",
@@ -25,42 +24,30 @@ def describe(records: Sequence[Record], findings: Findings, availability: Availa
     )
 
 
-def _traffic(records: Sequence[Record]) -> list[str]:
-    appends = [record for record in records if isinstance(record, Append)]
-    reads = [record for record in records if isinstance(record, ReadResult)]
-    changes: Counter[str] = Counter(
-        record.action for record in records if isinstance(record, Change) and record.outcome == "ok"
-    )
-    faults = Counter(
-        f"{record.what} {record.target}" for record in records if isinstance(record, Fault)
-    )
-    acknowledged = {(a.stream, a.id) for a in appends if a.outcome == "ok"}
-    tried = {(a.stream, a.id) for a in appends if a.allowed}
-    messages = sum(len(read.ids) for read in reads)
-    shut_out = sum(not read.allowed for read in reads)
-    audited = sum(len(record.ids) for record in records if isinstance(record, Truth))
-    modes = Counter(read.mode for read in reads)
-    run = next((record for record in records if isinstance(record, Run)), None)
+def _traffic(line: Timeline) -> list[str]:
+    acknowledged = {(a.stream, a.id) for a in line.appends if a.outcome == "ok"}
+    tried = {(a.stream, a.id) for a in line.appends if a.allowed}
+    audited = sum(len(life.ids) for life in line.lives.values())
+    messages = sum(len(read.ids) for read in line.reads)
+    shut_out = sum(not read.allowed for read in line.reads)
+    modes = Counter(read.mode for read in line.reads)
+    changes = Counter[str](change.action for change in line.changes if change.outcome == "ok")
+    faults = Counter(f"{fault.what} {fault.target}" for fault in line.faults)
+    injected: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in line.injected:
+        injected[each.place][each.fault] += each.count
+    run = line.heading
     about = f"seed {run.seed}, {run.seconds:.0f} s, {', '.join(run.parts)}" if run else "no heading"
     return [
         f"Run:      {about}",
         f"Writers:  {len(acknowledged)} of {len(tried)} messages acknowledged, "
-        f"{len(appends)} tries; {audited} found in the streams",
-        f"Readers:  {len(reads)} answers ({_counts(modes)}), {messages} messages; "
+        f"{len(line.appends)} tries; {audited} found in the streams",
+        f"Readers:  {len(line.reads)} answers ({_counts(modes)}), {messages} messages; "
         f"{shut_out} tries without the right to read",
         f"Streams:  {_counts(changes) or 'no changes'}",
         f"Faults:   {_counts(faults) or 'none'}",
-        *_injected(records),
+        *(f"  at {proxy}: {_counts(kinds)}" for proxy, kinds in injected.items()),
     ]
-
-
-def _injected(records: Sequence[Record]) -> list[str]:
-    """What the proxies did, a line for each."""
-    by_place: dict[str, Counter[str]] = defaultdict(Counter)
-    for record in records:
-        if isinstance(record, Injected):
-            by_place[record.place][record.fault] += record.count
-    return [f"  at {place}: {_counts(kinds)}" for place, kinds in by_place.items()]
 
 
 def _availability(availability: Availability) -> list[str]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from loadtest.verify.check import Findings, check_history
 from loadtest.verify.check_access import KEY_SET_SECS
 from loadtest.verify.history import Append, End, ReadResult
+from loadtest.verify.timeline import sort_history
 from tests.verify.honest import START, STREAM, Honest, offset
 
 
@@ -25,7 +26,7 @@ def stream() -> Honest:
 
 def check(honest: Honest) -> Findings:
     """As if nothing came after it."""
-    return check_history([*honest.records, End(at=honest.moment()[1])])
+    return check_history(sort_history([*honest.records, End(at=honest.moment()[1])]))
 
 
 def names(honest: Honest) -> set[str]:

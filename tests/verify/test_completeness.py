@@ -18,6 +18,7 @@ from loadtest.verify.history import (
     Withdrawn,
 )
 from loadtest.verify.plan import FAULT_RATES, FAULTS, NETWORK, Step
+from loadtest.verify.timeline import sort_history
 from tests.verify.honest import STREAM, Honest, offset
 
 PLAN = [
@@ -63,7 +64,7 @@ def a_run() -> Honest:
 
 
 def missing(records: Iterable[Record]) -> list[str]:
-    return check_history(records).missing
+    return check_history(sort_history(records)).missing
 
 
 def test_nothing_is_missing_from_a_whole_run() -> None:
@@ -163,6 +164,6 @@ def test_wherever_a_run_is_killed_it_is_incomplete_and_nobody_is_blamed() -> Non
     stream.look_last()
     assert missing(stream.records) == []
     for end in range(len(stream.records)):
-        findings = check_history(stream.records[:end])
+        findings = check_history(sort_history(stream.records[:end]))
         assert findings.violations == []
         assert findings.missing

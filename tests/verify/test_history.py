@@ -7,6 +7,7 @@ from loadtest.verify.availability import measure
 from loadtest.verify.check import check_history
 from loadtest.verify.history import MODES, Recorder, Run, parse_lines
 from loadtest.verify.recorded import FILE, read_history
+from loadtest.verify.timeline import sort_history
 from loadtest.verify.verdict import describe
 from tests.helpers.server import run_weir
 from tests.verify.honest import Honest
@@ -47,7 +48,8 @@ def test_half_a_line_at_the_end_is_left_out(tmp_path: Path) -> None:
 
 
 def words(history: Honest) -> str:
-    return describe(history.records, check_history(history.records), measure(history.records))
+    line = sort_history(history.records)
+    return describe(line, check_history(line), measure(line))
 
 
 def test_the_verdict_says_what_was_done_and_that_all_is_well() -> None:

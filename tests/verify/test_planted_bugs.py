@@ -12,6 +12,7 @@ from loadtest.verify.history import Recorder, Run, parse_lines
 from loadtest.verify.keyring import Keyring
 from loadtest.verify.plan import Step
 from loadtest.verify.run import STREAMS, Crowd, Setting, campaign
+from loadtest.verify.timeline import sort_history
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.verify.liar import (
@@ -42,7 +43,7 @@ async def run_before(gateway: LocalGateway, origin_url: str, lie: Lie, keys: Key
             [Door("front", liar.url)],
             Door("origin", origin_url),
         )
-    return check_history(parse_lines(io.BytesIO(written.getvalue())))
+    return check_history(sort_history(parse_lines(io.BytesIO(written.getvalue()))))
 
 
 @pytest.mark.parametrize(
