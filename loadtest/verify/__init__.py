@@ -1,6 +1,6 @@
 """`weir verify`: clients, faults and a history, and the question whether any promise was broken.
 
-run         a whole run
+run         a whole run; its history in a folder
 plan        what will happen, made from a seed (pure)
 nemesis     does it
 fleet       the real processes
@@ -10,10 +10,8 @@ producers   clients that write
 readers     clients that read
 keepers     the owner of each stream
 lastlook    what clients do at the end
-messages    what is written: each message says where it belongs
-answers     what a reader takes from an answer
+messages    what is written, and what a reader takes from an answer (pure)
 history     each request and its outcome, one line each
-recorded    a history in its folder
 
 Pure, over the history alone:
 
@@ -27,8 +25,8 @@ completeness     what a history must show before silence means anything
 availability     what was refused; not part of the verdict
 verdict          puts it into words
 
-Tests are in tests/verify/, by module: answers, availability, check, completeness, fleet, history
-and plan. test_check.py also covers verdict, check_writes, check_answers, check_freshness,
-check_access, timeline and messages; test_verify.py runs the rest: run, nemesis, doors,
-keyring, producers, readers, keepers, lastlook and recorded.
+Tests are in tests/verify/, by module: messages, history, plan, fleet, doors, keyring, keepers,
+check, completeness and availability. test_check.py also covers verdict, timeline, check_writes,
+check_answers, check_freshness and check_access; test_verify.py and test_planted_bugs.py run the
+rest: run, nemesis, producers, readers and lastlook.
 """

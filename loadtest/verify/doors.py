@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
 
 import aiohttp
-from yarl import URL
 
 from loadtest.verify.history import Outcome
+from loadtest.verify.keyring import Token
 from protocol.heads import ReplyHead, parse_head
 from protocol.names import ACCESS_KEY
 from protocol.paths import stream_url
@@ -35,28 +34,36 @@ class Door:
     url: str
     key: str = ""
 
-    def headers(self, more: Mapping[str, str]) -> Mapping[str, str]:
-        return {**more, ACCESS_KEY: self.key} if self.key else more
+    def headers(self, token: Token | None) -> dict[str, str]:
+        bearer = {"Authorization": f"Bearer {token.text}"} if token else {}
+        return bearer | ({ACCESS_KEY: self.key} if self.key else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    path: str  # the stream's, and what may follow it
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
 
 
 @dataclass(slots=True)
 class Answer:
+    door: Door
+    token: Token | None
     began: float
     ended: float = 0.0
     status: int = 0
-    headers: Mapping[str, str] = field(default_factory=dict)  # names in lower case
+    head: ReplyHead = ReplyHead()
     body: bytes = b""
     trouble: str = ""
 
-    @property
-    def head(self) -> ReplyHead:
-        return parse_head(self.headers)
-
-    def as_operation(self, door: Door, key: str) -> dict[str, Any]:
+    def as_operation(self) -> dict[str, Any]:
         """What the history has of every request."""
         return {
-            "door": door.name,
-            "key": key,
+            "door": self.door.name,
+            "key": self.token.key if self.token else "",
             "began": self.began,
             "ended": self.ended,
             "outcome": self.outcome,
@@ -79,69 +86,52 @@ class Doors:
         self._zero = time.monotonic()
 
     def now(self) -> float:
-        return round(time.monotonic() - self._zero, 6)
+        return time.monotonic() - self._zero
 
     async def ask(
-        self,
-        door: Door,
-        method: str,
-        stream: str,
-        headers: Mapping[str, str],
-        *,
-        part: str = "",
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        timeout_s: float = PLAIN_SECS,
+        self, door: Door, token: Token | None, request: Request, timeout_s: float = PLAIN_SECS
     ) -> Answer:
-        answer = Answer(self.now())
-        url = _url(door, stream, part, query)
-        try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._session.request(
-                    method, url, headers=door.headers(headers), data=body, allow_redirects=False
-                ) as reply,
-            ):
-                _take_head(answer, reply)
-                answer.body = await reply.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            answer.trouble = classify(error, answer.status)
-        answer.ended = self.now()
-        if not answer.trouble:
-            answer.trouble = _trouble_of(answer.status)
+        async with self.open(door, token, request, timeout_s) as (answer, pieces):
+            answer.body = b"".join([piece async for piece in pieces])
         return answer
 
     @asynccontextmanager
     async def open(
-        self, door: Door, stream: str, headers: Mapping[str, str], query: Mapping[str, str]
+        self, door: Door, token: Token | None, request: Request, timeout_s: float | None = None
     ) -> AsyncIterator[tuple[Answer, AsyncIterator[bytes]]]:
         """A body that comes piece by piece; when it breaks, the answer says so."""
-        answer = Answer(self.now())
+        answer = Answer(door, token, self.now())
         try:
-            async with self._session.get(
-                _url(door, stream, "", query), headers=door.headers(headers), allow_redirects=False
-            ) as reply:
-                _take_head(answer, reply)
-                answer.trouble = _trouble_of(answer.status)
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(
+                    request.method,
+                    door.url + stream_url(request.path),
+                    headers={**door.headers(token), **request.headers},
+                    params=request.query,
+                    data=request.body,
+                    allow_redirects=False,
+                ) as reply,
+            ):
+                answer.status, answer.head = reply.status, parse_head(reply.headers)
+                answer.trouble = _trouble_of(reply.status)
                 yield answer, reply.content.iter_any()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            if answer.status:
-                answer.trouble = classify(error, answer.status)
-            else:
-                answer.trouble = classify(error, 0)
-                answer.ended = self.now()
+            answer.trouble = _classify(error, answer.status)
+            if not answer.status:
                 yield answer, _nothing()
         answer.ended = self.now()
 
 
-def make_session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=False),  # our own certificate, made just now
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECS, sock_read=LIVE_SECS),
-    )
+@asynccontextmanager
+async def open_doors() -> AsyncIterator[Doors]:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECS, sock_read=LIVE_SECS)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        yield Doors(session)
 
 
-def classify(error: BaseException, status: int) -> str:
+def _classify(error: BaseException, status: int) -> str:
     """What went wrong, in the words of the history."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return REFUSED
@@ -154,16 +144,6 @@ def _trouble_of(status: int) -> str:
     if status == 429:
         return BUSY
     return str(status) if status >= 500 else ""
-
-
-def _url(door: Door, stream: str, part: str, query: Mapping[str, str] | None) -> URL:
-    asked = f"?{urlencode(query)}" if query else ""
-    return URL(f"{door.url}{stream_url(stream)}{part}{asked}", encoded=True)
-
-
-def _take_head(answer: Answer, reply: aiohttp.ClientResponse) -> None:
-    answer.status = reply.status
-    answer.headers = {name.lower(): value for name, value in reply.headers.items()}
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -10,18 +10,16 @@ and the run says so.
 """
 
 import asyncio
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from loadtest.errors import UnavailableError
 from loadtest.faults.proxy import FaultProxy
-from loadtest.peers.process import Process, Start, free_port, free_ports
-from loadtest.peers.servers import redis_command, start_gateway, start_origin
+from loadtest.peers.process import Process, Start, free_port
+from loadtest.peers.servers import start_edge, start_gateway, start_origin, start_redis
 from loadtest.peers.tokens import AUDIENCE, ISSUER
 from loadtest.verify.doors import Door
 from loadtest.verify.plan import ENVOY, FAULTS, NETWORK, ORIGIN, REDIS
@@ -61,68 +59,46 @@ GATEWAY_SETTINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EnvoyOrder:
-    """What Envoy is to be started for; whoever knows its configuration makes a command of it."""
-
-    folder: Path
-    gateways: tuple[str, ...]
-    settings: Mapping[str, str]  # environment of the gateways
-    port: int
-    admin_port: int
-
-
-MakeEnvoy = Callable[[EnvoyOrder], Sequence[str]]
-
-
-class Part:
-    """One process of the fleet, or the next one in its place."""
-
-    def __init__(self, name: str, folder: Path, start: Start) -> None:
-        self.name = name
-        self._process = Process(start, folder / name / f"{name}.log")
-        self.work = asyncio.Lock()  # one thing at a time is done to it
-
-    async def start(self) -> None:
-        """And wait until it serves."""
-        await self._process.start_again()
-
-    async def kill(self) -> None:
-        await asyncio.to_thread(self._process.kill)
-
-    async def stop(self) -> None:
-        """SIGTERM, and patience."""
-        await asyncio.to_thread(self._process.stop)
-
-    def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-
 @dataclass(slots=True)
 class Fleet:
     """All parts, in the order of their start, and the ways in."""
 
-    parts: dict[str, Part]
-    front: list[Door]
-    origin: Door
+    folder: Path
+    left_out: Sequence[str] = ()  # parts that a run can do without
+    parts: dict[str, Process] = field(default_factory=dict)
+    front: list[Door] = field(default_factory=list)
     proxies: dict[str, FaultProxy] = field(default_factory=dict)  # those that do harm
     missing: list[str] = field(default_factory=list)
 
-    @contextmanager
-    def unless_missing(self, name: str) -> Iterator[None]:
-        """A part that is not installed is noted down and done without."""
+    def add(self, name: str, start: Start) -> str:
+        """Where it will serve."""
+        self.parts[name] = Process(start, self.folder / name / f"{name}.log")
+        return f"http://127.0.0.1:{start.port}"
+
+    def may_add(self, name: str, make: Callable[[], Start]) -> str:
+        """The same; nothing if it is left out. What is not installed is noted down, too."""
+        if name in self.left_out:
+            return ""
         try:
-            yield
+            return self.add(name, make())
         except UnavailableError as error:
             self.missing.append(f"{name}: {error}")
+            return ""
+
+    def may_add_faults(self, name: str, upstream: str) -> str:
+        proxy = FaultProxy(upstream, free_port(), self.folder / name)
+        if url := self.may_add(name, proxy.start):
+            self.proxies[name] = proxy
+            self.set_faults(name, {}, 0)
+        return url
 
     async def start(self) -> None:
         for part in self.parts.values():
-            await part.start()
+            await part.start_again()
 
     async def kill(self) -> None:
         for part in reversed(self.parts.values()):
-            await part.kill()
+            await asyncio.to_thread(part.kill)
 
     def set_faults(self, name: str, faults: Mapping[str, Any], seed: int) -> None:
         """From now on, for what goes through that proxy; an empty mapping switches them off."""
@@ -137,51 +113,29 @@ class Fleet:
         )
 
 
-def make_fleet(
-    folder: Path, jwks_url: str, make_envoy: MakeEnvoy, *, left_out: Sequence[str] = ()
-) -> Fleet:
-    """`left_out` are names of parts that a run can do without."""
-    port = free_port()
-    origin_url = f"http://127.0.0.1:{port}"
-    fleet = Fleet({}, [], Door(ORIGIN, origin_url, ORIGIN_KEY))
-    parts = fleet.parts
-
-    def add(name: str, start: Start) -> None:
-        parts[name] = Part(name, folder, start)
-
-    add(ORIGIN, start_origin(Path("data"), "file-durable", ORIGIN_SETTINGS, port=port))
+def make_fleet(folder: Path, jwks_url: str, left_out: Sequence[str] = ()) -> tuple[Fleet, Door]:
+    """And the way to its origin."""
+    fleet = Fleet(folder, left_out)
+    start = start_origin(Path("data"), "file-durable", ORIGIN_SETTINGS, port=free_port())
+    origin = Door(ORIGIN, fleet.add(ORIGIN, start), ORIGIN_KEY)
     settings = GATEWAY_SETTINGS | {"DS_AUTH__JWKS": jwks_url}
-    if REDIS not in left_out:
-        with fleet.unless_missing(REDIS):
-            port = free_port()
-            add(REDIS, Start(redis_command(port), port))
-            settings["DS_CACHE__REDIS_URL"] = f"redis://127.0.0.1:{port}"
-    if FAULTS not in left_out:
-        with fleet.unless_missing(FAULTS):
-            origin_url = _add_faults(fleet, folder, FAULTS, origin_url)
-    for number in range(GATEWAYS):
-        name, start = f"gateway-{number}", start_gateway(origin_url, settings)
-        add(name, start)
-        fleet.front.append(Door(name, f"http://127.0.0.1:{start.port}"))
-    if ENVOY not in left_out:
-        gateways = tuple(door.url.removeprefix("http://") for door in fleet.front)
-        order = EnvoyOrder(folder / ENVOY, gateways, settings, *free_ports(2))
-        with fleet.unless_missing(ENVOY):
-            order.folder.mkdir(parents=True, exist_ok=True)
-            ready_url = f"http://127.0.0.1:{order.admin_port}/ready"
-            add(ENVOY, Start(make_envoy(order), order.port, ready_url=ready_url))
-            # Half come through it; the others go straight to a gateway, as behind another balancer.
-            url = f"http://127.0.0.1:{order.port}"
-            fleet.front += [Door(ENVOY, url)] * ENVOY_SHARE
-            if FAULTS in parts:
-                fleet.front.append(Door(NETWORK, _add_faults(fleet, folder, NETWORK, url)))
-    return fleet
+    if url := fleet.may_add(REDIS, start_redis):
+        settings["DS_CACHE__REDIS_URL"] = url.replace("http:", "redis:")
+    upstream = fleet.may_add_faults(FAULTS, origin.url) or origin.url
+    starts = [start_gateway(upstream, settings) for _ in range(GATEWAYS)]
+    for number, start in enumerate(starts):
+        name = f"gateway-{number}"
+        fleet.front.append(Door(name, fleet.add(name, start)))
 
+    def make_envoy() -> Start:
+        # What it writes for the time of its life is left behind where it is killed.
+        here = settings | {"TMPDIR": str(folder / ENVOY)}
+        log = str(folder / ENVOY / "access.jsonl")
+        return start_edge([start.port for start in starts], here, access_log=log)
 
-def _add_faults(fleet: Fleet, folder: Path, name: str, upstream: str) -> str:
-    """Where the proxy is."""
-    proxy = FaultProxy(upstream, free_port(), folder / name)
-    fleet.parts[name] = Part(name, folder, proxy.start())
-    fleet.proxies[name] = proxy
-    fleet.set_faults(name, {}, 0)
-    return proxy.url
+    if url := fleet.may_add(ENVOY, make_envoy):
+        # Half come through it; the others go straight to a gateway, as behind another balancer.
+        fleet.front += [Door(ENVOY, url)] * ENVOY_SHARE
+        if FAULTS in fleet.parts:
+            fleet.front.append(Door(NETWORK, fleet.may_add_faults(NETWORK, url)))
+    return fleet, origin

@@ -18,17 +18,11 @@ from random import Random
 from typing import Literal
 
 from loadtest.errors import RunFailedError
-from loadtest.verify.answers import shown_id
-from loadtest.verify.doors import Answer, Door, Doors
+from loadtest.verify.doors import Answer, Door, Doors, Request
 from loadtest.verify.history import Change, Outcome, Published, Recorder, Truth
 from loadtest.verify.keyring import KEEPER, Keyring
-from loadtest.verify.messages import Message, decode
-from protocol.names import (
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    PRODUCER_SEQ,
-    STREAM_CLOSED,
-)
+from loadtest.verify.messages import JSON, Decoder
+from protocol.names import STREAM_CLOSED
 from protocol.offsets import START
 
 GHOST_SECS = 8.0
@@ -53,6 +47,11 @@ class World:
 
     def choose_door(self) -> Door:
         return self.random.choice(self.front)
+
+    async def ask(self, subject: str, request: Request) -> Answer:
+        """By any door, with the newest token."""
+        token = self.keyring.token(subject)
+        return await self.doors.ask(self.choose_door(), token, request)
 
     def note_published(self, key: str) -> None:
         self.recorder.add(Published(key=key, at=self.doors.now()))
@@ -145,9 +144,7 @@ class Keeper:
         """Until it is done, or certainly cannot be."""
         since, first = self._world.doors.now(), True
         while True:
-            door = self._world.choose_door()
-            token = self._world.keyring.token(KEEPER)
-            answer = await self._attempt(action, door, token.header)
+            answer = await self._world.ask(KEEPER, self._request(action))
             outcome = _outcome(action, answer, first)
             self._world.recorder.add(
                 Change(
@@ -157,7 +154,7 @@ class Keeper:
                     who=KEEPER,
                     next=answer.head.next_offset,
                     offset=self._audited if action == "snapshot" else "",
-                    **answer.as_operation(door, token.key) | {"outcome": outcome},
+                    **answer.as_operation() | {"outcome": outcome},
                 )
             )
             if outcome == "ok" or (action == "snapshot" and answer.status in (400, 404, 409, 410)):
@@ -173,25 +170,19 @@ class Keeper:
             raise RunFailedError(f"no {what} of {self.stream} within {PATIENCE_SECS:.0f} s")
         await asyncio.sleep(RETRY_SECS)
 
-    async def _attempt(self, action: Action, door: Door, headers: dict[str, str]) -> Answer:
-        ask = self._world.doors.ask
+    def _request(self, action: Action) -> Request:
         match action:
             case "create":
-                headers |= {"Content-Type": self.kind}
-                return await ask(door, "PUT", self.stream, headers)
+                return Request(self.stream, "PUT", {"Content-Type": self.kind})
             case "delete":
-                return await ask(door, "DELETE", self.stream, headers)
+                return Request(self.stream, "DELETE")
             case "close":
-                return await ask(door, "POST", self.stream, headers | {STREAM_CLOSED: "true"})
+                return Request(self.stream, "POST", {STREAM_CLOSED: "true"})
             case "snapshot":
-                made_of = {
-                    "stream": self.stream,
-                    "generation": self.generation,
-                    "count": self._count,
-                }
-                headers |= {"Content-Type": "application/json"}
-                part, body = f"/snapshot/{self._audited}", json.dumps(made_of).encode()
-                return await ask(door, "PUT", self.stream, headers, part=part, body=body)
+                made_of = {"stream": self.stream, "generation": self.generation}
+                body = json.dumps(made_of | {"count": self._count}).encode()
+                path, headers = f"{self.stream}/snapshot/{self._audited}", {"Content-Type": JSON}
+                return Request(path, "PUT", headers, body=body)
 
     # -- the truth ---------------------------------------------------------------------------------
 
@@ -202,17 +193,14 @@ class Keeper:
 
     async def _audit_chunk(self) -> bool:
         """Whether that was the last."""
-        world = self._world
-        since = world.doors.now()
-        query = {"offset": self._audited}
-        while (
-            answer := await world.doors.ask(world.origin, "GET", self.stream, {}, query=query)
-        ).trouble:
+        world, since = self._world, self._world.doors.now()
+        request = Request(self.stream, query={"offset": self._audited})
+        while (answer := await world.doors.ask(world.origin, None, request)).trouble:
             await self._pause(since, "audit")
-        messages, damage = decode(self.kind, answer.body)
+        ids, damage = Decoder(self.stream, self.kind).ids([answer.body])
         reached = answer.head.next_offset
         if answer.status != 200:  # but it must be there
-            messages, damage, reached = [], f"answer {answer.status}", self._audited
+            ids, damage, reached = [], f"answer {answer.status}", self._audited
         world.recorder.add(
             Truth(
                 stream=self.stream,
@@ -221,24 +209,14 @@ class Keeper:
                 ended=answer.ended,
                 asked=self._audited,
                 next=reached,
-                ids=[shown_id(self.stream, message) for message in messages],
+                ids=ids,
                 closed=answer.head.closed,
                 damage=damage,
             )
         )
         self._audited = reached
-        self._count += len(messages)
+        self._count += len(ids)
         return answer.head.up_to_date or answer.status != 200
-
-
-def producer_headers(message: Message, kind: str) -> dict[str, str]:
-    """The incarnation is the epoch: what comes too late for its own is refused by the next."""
-    return {
-        "Content-Type": kind,
-        PRODUCER_ID: message.producer,
-        PRODUCER_EPOCH: str(message.generation),
-        PRODUCER_SEQ: str(message.seq),
-    }
 
 
 def _outcome(action: Action, answer: Answer, first: bool) -> Outcome:

@@ -5,15 +5,13 @@ withdrawn. Whoever still has one of its tokens must be shut out soon.
 """
 
 import asyncio
-import json
-import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generate_private_key
 
-from loadtest.peers.tokens import build_jwks, sign_token
+from loadtest.peers.tokens import SigningKey, build_jwks
 
 KEEPER, WRITER, INTRUDER = "keeper", "writer", "intruder"
 READERS = {"a": "reader-a", "b": "reader-b", "*": "reader-all"}
@@ -41,16 +39,6 @@ class Token:
     text: str
     key: str
 
-    @property
-    def header(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.text}"}
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    name: str
-    private: RSAPrivateKey
-
 
 class Keyring:
     def __init__(self) -> None:
@@ -63,20 +51,12 @@ class Keyring:
         """By the newest key; the same one as long as that key is in use."""
         key = self._signing
         if (subject, key.name) not in self._tokens:
-            text = sign_token(key.private, subject, time.time(), SCOPES[subject], key.name)
-            self._tokens[subject, key.name] = Token(text, key.name)
+            token = Token(key.sign(subject, SCOPES[subject]), key.name)
+            self._tokens[subject, key.name] = token
         return self._tokens[subject, key.name]
 
     def jwks(self) -> str:
-        return json.dumps(
-            {
-                "keys": [
-                    member
-                    for key in self._published
-                    for member in build_jwks(key.private, key.name)["keys"]
-                ]
-            }
-        )
+        return build_jwks(self._published)
 
     @property
     def signing(self) -> str:
@@ -95,29 +75,24 @@ class Keyring:
         self._published.remove(old)
         return old.name
 
-    def _make(self) -> Key:
+    def _make(self) -> SigningKey:
         self._count += 1
-        return Key(f"key-{self._count}", generate_private_key(65537, 2048))
+        return SigningKey.make(f"key-{self._count}")
 
 
-class KeyServer:
-    """The key set over HTTP, as issuers publish it."""
+@asynccontextmanager
+async def serving_keys(keyring: Keyring) -> AsyncIterator[str]:
+    """The address of the key set, published over HTTP as issuers do."""
 
-    def __init__(self, keyring: Keyring) -> None:
-        self._keyring = keyring
-        app = web.Application()
-        app.router.add_get("/jwks.json", self._answer)
-        self._runner = web.AppRunner(app, access_log=None)
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=keyring.jwks(), content_type="application/json")
 
-    async def start(self) -> str:
-        """Its address."""
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/jwks.json"
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        return web.Response(text=self._keyring.jwks(), content_type="application/json")
+    app = web.Application()
+    app.router.add_get("/jwks.json", answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/jwks.json"
+    finally:
+        await runner.cleanup()

@@ -8,11 +8,11 @@ it cannot come by an answer to the question itself.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from loadtest.verify.answers import Told
 from loadtest.verify.doors import TIMEOUT, Answer, Door
 from loadtest.verify.history import FINAL, LIVE
 from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import KEEPER
+from loadtest.verify.messages import Told
 from loadtest.verify.producers import Producer
 from loadtest.verify.readers import PAUSE_SECS, Reader
 from protocol.offsets import START
@@ -75,9 +75,8 @@ class Listener(LastReader):
 
     def give_up(self) -> None:
         """Write down that nothing came: silence leaves no line of its own."""
-        self._asked = self._choose()
         now = self._world.doors.now()
-        self._record(Answer(now, now, trouble=TIMEOUT), Told())
+        self._record(Answer(*self._choose(), now, now, trouble=TIMEOUT), Told())
 
 
 async def look_last(world: World, keepers: Sequence[Keeper]) -> None:

@@ -3,14 +3,22 @@
 Whoever reads one knows without asking anybody whether it is whole and whether it may be here. Text
 and binary messages of a stream have one size: an offset of a deleted incarnation then never points
 into the middle of a message of the next one, where the protocol has nothing to say. JSON messages
-come in all sizes; there the origin refuses such offsets. Pure.
+come in all sizes; there the origin refuses such offsets.
+
+A reader takes from an answer the ids of messages, not their bytes, and where it goes on. Pure.
 """
 
 import json
+from base64 import b64decode
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
+
+from protocol.heads import ReplyHead
+from protocol.multipart import MultipartError, split_parts
 
 JSON, TEXT, BINARY = "application/json", "text/plain", "application/octet-stream"
 KINDS = (JSON, TEXT, BINARY)
@@ -96,3 +104,62 @@ def _parse(core: str) -> Message:
     if len(words) != 5 or f"{crc32(text.encode()):08x}" != checksum:
         raise ValueError(f"a message is not whole: {core[:60]!r}")
     return Message(words[0], int(words[1]), words[2], int(words[3]))
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an answer told its reader."""
+
+    ids: list[str] = field(default_factory=list)
+    damage: str = ""
+    head: ReplyHead = ReplyHead()
+    snapshot: int = -1
+    snapshot_of: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """Of the answers of one stream."""
+
+    stream: str
+    kind: str
+
+    def ids(self, bodies: Iterable[bytes]) -> tuple[list[str], str]:
+        """Of all messages; and what is wrong with the first body that is not sound."""
+        found: list[str] = []
+        damage = ""
+        for body in bodies:
+            messages, wrong = decode(self.kind, body)
+            found += map(self._shown, messages)
+            damage = damage or wrong
+        return found, damage
+
+    def events(self, data: Iterable[str], control: ReplyHead) -> Told:
+        """Data events, and the control event that follows them."""
+        bodies = (b64decode(text) if self.kind == BINARY else text.encode() for text in data)
+        return Told(*self.ids(bodies), control)
+
+    def bootstrap(self, head: ReplyHead, body: bytes) -> Told:
+        try:
+            snapshot, *updates = (part.body for part in split_parts(head.content_type, body))
+        except (MultipartError, ValueError):
+            return self._with_snapshot(head, b"", [], "the last part is missing")
+        bodies = (b"[" + part + b"]" if self.kind == JSON else part for part in updates)
+        return self._with_snapshot(head, snapshot, *self.ids(bodies))
+
+    def snapshot(self, head: ReplyHead, body: bytes) -> Told:
+        return self._with_snapshot(head, body, [], "")
+
+    def _with_snapshot(self, head: ReplyHead, body: bytes, ids: list[str], damage: str) -> Told:
+        made_of = json.loads(body) if body else {}
+        if made_of and made_of["stream"] != self.stream:
+            ids.insert(0, f"{made_of['stream']}/snapshot")
+        count, generation = made_of.get("count", 0), made_of.get("generation", -1)
+        return Told(ids, damage, ReplyHead(next_offset=head.next_offset), count, generation)
+
+    def _shown(self, message: Message) -> str:
+        """A message of another stream says which."""
+        return message.id if message.stream == self.stream else f"{message.stream}/{message.id}"

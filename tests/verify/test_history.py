@@ -6,7 +6,7 @@ from pathlib import Path
 from loadtest.verify.availability import measure
 from loadtest.verify.check import check_history
 from loadtest.verify.history import MODES, Recorder, Run, parse_lines
-from loadtest.verify.recorded import FILE, read_history
+from loadtest.verify.run import FILE, read_history
 from loadtest.verify.timeline import sort_history
 from loadtest.verify.verdict import describe
 from tests.helpers.server import run_weir

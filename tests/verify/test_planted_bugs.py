@@ -11,7 +11,7 @@ from loadtest.verify.doors import Door
 from loadtest.verify.history import Recorder, Run, parse_lines
 from loadtest.verify.keyring import Keyring
 from loadtest.verify.plan import Step
-from loadtest.verify.run import STREAMS, Crowd, Setting, campaign
+from loadtest.verify.run import STREAMS, Crowd, campaign
 from loadtest.verify.timeline import sort_history
 from tests.conftest import StartOrigin
 from tests.helpers.gateway import LocalGateway, make_gateway_config
@@ -34,10 +34,10 @@ async def run_before(gateway: LocalGateway, origin_url: str, lie: Lie, keys: Key
     """A short run whose clients all meet the liar; what its history shows when it is read again."""
     written = io.BytesIO()
     recorder = Recorder(written)
-    recorder.add(Run(1, SECONDS, "", [], RECREATED))
     async with Liar(gateway.url, lie) as liar:
         await campaign(
-            Setting(1, SECONDS, CROWD, RECREATED),
+            Run(1, SECONDS, "", [], RECREATED),
+            CROWD,
             recorder,
             keys,
             [Door("front", liar.url)],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.verify.history import Append, Fault, ReadResult, Run
-from loadtest.verify.recorded import read_history
+from loadtest.verify.run import read_history
 from tests.helpers.require import need
 from tests.helpers.server import ROOT
 

@@ -1,22 +1,13 @@
-"""`weir verify`: check a fleet's guarantees while injecting faults.
-
-The run itself is in loadtest.verify; how Envoy is configured is known here.
-"""
+"""`weir verify`: check a fleet's guarantees while injecting faults. loadtest.verify runs it."""
 
 import argparse
 import asyncio
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.config import load_config
-from loadtest.errors import RunFailedError, UnavailableError
+from loadtest.errors import RunFailedError
 from loadtest.verify.check import Findings
-from loadtest.verify.fleet import EnvoyOrder
-from loadtest.verify.recorded import FILE, read_history
-from loadtest.verify.run import Crowd, judge, verify
-from weir.edge.envoy import envoy_command, find_envoy, write_config
-from weir.edge.settings import EnvoySettings
+from loadtest.verify.run import FILE, Crowd, judge, read_history, verify
 from weir.exits import RequestFailed
 from wire.settings import SettingsError
 
@@ -27,37 +18,13 @@ def run(arguments: argparse.Namespace) -> int:
     folder = _make_folder(arguments.out)
     print(f"seed {arguments.seed}, {arguments.seconds:g} s; everything is kept in {folder}")
     crowd = Crowd(readers=arguments.readers)
-    run = verify(
-        folder,
-        arguments.seed,
-        arguments.seconds,
-        crowd,
-        make_envoy,
-        _tell,
-        left_out=arguments.without,
-    )
+    run = verify(folder, arguments.seed, arguments.seconds, crowd, _tell, arguments.without)
     try:
         findings = asyncio.run(run)
     except* RunFailedError as errors:
         raise RequestFailed(_first(errors)) from errors
     print(f"history: {folder / FILE}; look again with `weir verify --check {folder}`")
     return _exit_code(findings)
-
-
-def make_envoy(order: EnvoyOrder) -> Sequence[str]:
-    """Envoy by the configuration of its gateways, without TLS."""
-    try:
-        find_envoy()
-    except SettingsError as error:
-        raise UnavailableError(str(error)) from error
-    settings = EnvoySettings(
-        gateways=order.gateways,
-        config=load_config({}, order.settings),
-        plain_port=order.port,
-        admin_port=order.admin_port,
-        access_log=str(order.folder / "access.jsonl"),
-    )
-    return envoy_command(write_config(settings, order.folder / "envoy.json"))
 
 
 def _check(folder: Path) -> Findings:
