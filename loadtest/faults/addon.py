@@ -27,23 +27,10 @@ from mitmproxy.net.http.http1 import assemble_request
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # nothing of ours is installed here
 
-from loadtest.faults.plan import (  # noqa: E402
-    DELAY,
-    DROP,
-    ERROR,
-    GARBLE,
-    REPEAT,
-    RESET,
-    STALL,
-    TRUNCATE,
-    Asked,
-    Fault,
-    Plan,
-    Planned,
-    parse_plan,
-)
+from loadtest.faults.plan import Asked, Fault, Kind, Plan, Planned, parse_plan  # noqa: E402
 
 FAULT = "weir_fault"
+NO_FAULT = Fault("", 0)
 BREAK_NOW = struct.pack("ii", 1, 0)  # SO_LINGER: closing sends RST
 REPEAT_SECS = 30.0
 HUGE_BYTES = 256 * 1024
@@ -79,42 +66,40 @@ class Faults:
         self._follow_plan()
         request = flow.request
         asked = Asked(request.method, request.path, "producer-id" in request.headers)
-        fault = self._planned.next_fault(asked)
-        flow.metadata[FAULT] = fault
-        kind = fault.kind if fault else ""
-        if fault and kind == DELAY:
+        fault = flow.metadata[FAULT] = self._planned.next_fault(asked) or NO_FAULT
+        if fault.kind == Kind.DELAY:
             self._note(flow, fault)
             await asyncio.sleep(fault.ms / 1000)
-        elif fault and kind == DROP:
+        elif fault.kind == Kind.DROP:
             self._note(flow, fault)
             flow.kill()
         # These two wait for the whole request, the others let it flow.
-        request.stream = kind not in (ERROR, REPEAT)
+        request.stream = fault.kind not in (Kind.ERROR, Kind.REPEAT)
 
     async def request(self, flow: http.HTTPFlow) -> None:
-        fault = flow.metadata.get(FAULT)
-        if fault and fault.kind == ERROR:
+        fault = flow.metadata[FAULT]
+        if fault.kind == Kind.ERROR:
             self._note(flow, fault)
             flow.response = http.Response.make(fault.status, b"a fault of the plan\n")
-        elif fault and fault.kind == REPEAT:
+        elif fault.kind == Kind.REPEAT:
             self._note(flow, fault)
             await _send_once_more(flow)
 
     async def responseheaders(self, flow: http.HTTPFlow) -> None:
-        response, fault = flow.response, flow.metadata.get(FAULT)
+        response, fault = flow.response, flow.metadata[FAULT]
         response.stream = True
-        kind = fault.kind if fault else ""
-        if kind == STALL:
-            await self._stall(flow, fault)
-        elif kind == GARBLE:
-            self._note(flow, fault)
-            _garble(response, fault.broken)
-        elif kind == RESET and not fault.after_bytes:
-            self._note(flow, fault)
-            _break(flow)
-            flow.kill()
-        elif kind in (RESET, TRUNCATE):
-            response.stream = self._cutter(flow, fault)
+        match fault.kind:
+            case Kind.STALL:
+                await self._stall(flow, fault)
+            case Kind.GARBLE:
+                self._note(flow, fault)
+                _garble(response, fault.broken)
+            case Kind.RESET if not fault.after_bytes:
+                self._note(flow, fault)
+                _break(flow)
+                flow.kill()
+            case Kind.RESET | Kind.TRUNCATE:
+                response.stream = self._cutter(flow, fault)
 
     # -- faults ----------------------------------------------------------------------------------
 
@@ -157,7 +142,7 @@ class Faults:
             done = True
             self._note(flow, fault)
             frame = b"%x\r\n" % len(data) if chunked and data else b""
-            _end(flow, frame + data[:left], reset=fault.kind == RESET)
+            _end(flow, frame + data[:left], reset=fault.kind == Kind.RESET)
             return []
 
         return pass_on

@@ -11,22 +11,25 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-# Before the origin has seen the request.
-DELAY = "delay"  # it arrives later
-DROP = "drop"  # it never arrives: the connection ends
-ERROR = "error"  # it never arrives: a 5xx is answered
-REPEAT = "repeat"  # it arrives twice, the first answer is lost
-# When the origin has answered.
-RESET = "reset"  # the connection breaks (RST), before or amid the answer
-TRUNCATE = "truncate"  # the connection ends (FIN) amid the answer
-STALL = "stall"  # the answer stands still: before its first byte, an event stream amid it
-GARBLE = "garble"  # a header is broken in a way that a careful reader can see
-KINDS = (DELAY, DROP, ERROR, REPEAT, RESET, TRUNCATE, STALL, GARBLE)
+
+class Kind(StrEnum):
+    # Before the origin has seen the request.
+    DELAY = "delay"  # it arrives later
+    DROP = "drop"  # it never arrives: the connection ends
+    ERROR = "error"  # it never arrives: a 5xx is answered
+    REPEAT = "repeat"  # it arrives twice, the first answer is lost
+    # When the origin has answered.
+    RESET = "reset"  # the connection breaks (RST), before or amid the answer
+    TRUNCATE = "truncate"  # the connection ends (FIN) amid the answer
+    STALL = "stall"  # the answer stands still: before its first byte, an event stream amid it
+    GARBLE = "garble"  # a header is broken in a way that a careful reader can see
+
 
 STATUSES = (500, 502, 503, 504)
 BREAKS = ("no-offset", "bad-offset", "bad-name", "two-lengths", "huge", "bad-version")
@@ -36,7 +39,10 @@ ONLY_ONCE = ("create", "append", "delete")
 
 STREAM_PATHS = "^/(v1/stream|ds)/"
 _METHODS = {"PUT": "create", "POST": "append", "DELETE": "delete", "HEAD": "head"}
-_RANGES = {DELAY: (1, 250), STALL: (500, 3000)}  # milliseconds
+_RANGES: Mapping[str, tuple[int, int]] = {
+    Kind.DELAY: (1, 250),
+    Kind.STALL: (500, 3000),
+}  # milliseconds
 MAX_CUT_BYTES = 4096
 
 
@@ -77,25 +83,42 @@ class Fault:
         """What is not said by its kind."""
         values = {"ms": self.ms, "status": self.status, "broken": self.broken}
         shown: dict[str, object] = {name: value for name, value in values.items() if value}
-        if self.kind in (RESET, TRUNCATE):
+        if self.kind in (Kind.RESET, Kind.TRUNCATE):
             shown["after_bytes"] = self.after_bytes
         return shown
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How often a kind happens, and to which requests."""
+    """How often a kind happens, and to which requests. Raises PlanError."""
 
     kind: str
     rate: float
-    modes: frozenset[str] = frozenset(MODES)
+    modes: Sequence[str] = MODES
     paths: str = STREAM_PATHS  # regular expression
-    ms: tuple[int, int] = (0, 0)  # least and most
-    statuses: tuple[int, ...] = STATUSES
-    breaks: tuple[str, ...] = BREAKS
+    ms: Sequence[int] = (0, 0)  # least and most
+    statuses: Sequence[int] = STATUSES
+    breaks: Sequence[str] = BREAKS
+
+    def __post_init__(self) -> None:
+        if type(self.rate) not in (int, float) or not 0 <= self.rate <= 1:
+            raise PlanError(f"{self.kind}: rate is not a number from 0 to 1")
+        least, most = self.ms
+        if not 0 <= least <= most:
+            raise PlanError(f"{self.kind}: ms is not [least, most]")
+        known = {"modes": MODES, "statuses": range(500, 600), "breaks": BREAKS}
+        for name, values in known.items():
+            given = getattr(self, name)
+            if not isinstance(given, list | tuple) or not given or not set(given) <= set(values):
+                expected = ", ".join(map(str, values))
+                raise PlanError(f"{self.kind}: {name}: not a list of {expected}")
+        try:
+            re.compile(self.paths)
+        except re.error as error:
+            raise PlanError(f"{self.kind}: paths: {error}") from None
 
     def concerns(self, asked: Asked) -> bool:
-        if self.kind == REPEAT and asked.mode in ONLY_ONCE and not asked.is_producer:
+        if self.kind == Kind.REPEAT and asked.mode in ONLY_ONCE and not asked.is_producer:
             return False
         return asked.mode in self.modes and re.search(self.paths, asked.path) is not None
 
@@ -157,42 +180,17 @@ def parse_plan(text: str) -> Plan:
 
 
 def _parse_rule(kind: str, told: Any) -> Rule:
-    if kind not in KINDS:
-        raise PlanError(f"{kind}: not one of {', '.join(KINDS)}")
+    if kind not in list(Kind):
+        raise PlanError(f"{kind}: not one of {', '.join(Kind)}")
     given: Mapping[str, Any] = told if isinstance(told, dict) else {"rate": told}
     _refuse_others(given, ("rate", "modes", "paths", "ms", "statuses", "breaks"), kind)
-    rate = given.get("rate")
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
-        raise PlanError(f"{kind}: rate is not a number from 0 to 1")
-    least, most = given.get("ms", _RANGES.get(kind, (0, 0)))
-    if not 0 <= least <= most:
-        raise PlanError(f"{kind}: ms is not [least, most]")
-    paths = str(given.get("paths", STREAM_PATHS))
-    try:
-        re.compile(paths)
-    except re.error as error:
-        raise PlanError(f"{kind}: paths: {error}") from None
-    return Rule(
-        kind,
-        rate,
-        frozenset(_among(MODES, given.get("modes", MODES), f"{kind}: modes")),
-        paths,
-        (int(least), int(most)),
-        _among(range(500, 600), given.get("statuses", STATUSES), f"{kind}: statuses"),
-        _among(BREAKS, given.get("breaks", BREAKS), f"{kind}: breaks"),
-    )
+    return Rule(kind, **{"rate": None, "ms": _RANGES.get(kind, (0, 0)), **given})
 
 
 def _refuse_others(told: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
     for name in told:
         if name not in known:
             raise PlanError(f"{what}: unknown key {name}")
-
-
-def _among(known: Any, given: Any, what: str) -> tuple[Any, ...]:
-    if not isinstance(given, list | tuple) or not given or not set(given) <= set(known):
-        raise PlanError(f"{what}: not a list of {', '.join(map(str, known))}")
-    return tuple(given)
 
 
 def _make_fault(rule: Rule, number: int, dice: Iterator[int]) -> Fault:
@@ -205,8 +203,8 @@ def _make_fault(rule: Rule, number: int, dice: Iterator[int]) -> Fault:
         ms=least + first % (most - least + 1) if kind in _RANGES else 0,
         # Half of the cuts come before the first byte, the others anywhere.
         after_bytes=max(0, second % (2 * MAX_CUT_BYTES) - MAX_CUT_BYTES),
-        status=rule.statuses[first % len(rule.statuses)] if kind == ERROR else 0,
-        broken=rule.breaks[first % len(rule.breaks)] if kind == GARBLE else "",
+        status=rule.statuses[first % len(rule.statuses)] if kind == Kind.ERROR else 0,
+        broken=rule.breaks[first % len(rule.breaks)] if kind == Kind.GARBLE else "",
     )
 
 

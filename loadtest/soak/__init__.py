@@ -1,8 +1,7 @@
 """`make soak`: half an hour of mixed load.
 
 run    the servers and the crowd
-judge  says whether anything grew
-trend  how fast a figure grows
+judge  says whether anything grew, and how fast
 
 tests/loadtest/test_soak.py covers run and judge.
 """

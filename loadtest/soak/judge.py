@@ -1,55 +1,93 @@
-"""Whether anything grew in a soak, and whether its crowd was there. Pure."""
+"""Whether anything grew in a soak, and whether its crowd was there. Pure.
 
-from collections import Counter
-from collections.abc import Mapping
+Growth is a straight line through samples that jump. The line is Theil's: the median of the slopes
+between pairs. One bad sample, or a sawtooth of many teeth, does not move it; what climbs does.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median_low
+from itertools import combinations
+from statistics import median, median_low
 
 from loadtest.load.records import Run
-from loadtest.soak.trend import Tolerance, Trend, find_trend
+
+MOST_POINTS = 300  # their pairs are looked at
+MOST_FAILURES = 0.001  # of all that was asked
+LEAST_READERS = 0.95  # of the crowd, at the median: some are always on their way
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What a line may rise by from beginning to end: a share of its level, but at least so much."""
+
+    share: float
+    least: float
+
+    def allowed(self, level: float) -> float:
+        return max(level * self.share, self.least)
+
 
 TOLERANCES = {
     "memory_mb": Tolerance(share=0.05, least=5.0),
     "descriptors": Tolerance(share=0.02, least=20.0),
     "tasks": Tolerance(share=0.05, least=20.0),
 }
-MOST_FAILURES = 0.001  # of all that was asked
-LEAST_READERS = 0.95  # of the crowd, at the median: some are always on their way
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A series seen as a line: its level, and what it gained from the first sample to the last."""
+
+    samples: int
+    level: float
+    growth: float
+    allowed: float
+
+    @property
+    def is_flat(self) -> bool:
+        return self.samples > 1 and self.growth <= self.allowed
+
+
+def find_trend(points: Sequence[tuple[float, float]], tolerance: Tolerance) -> Trend:
+    """`points` are (time, value), in order."""
+    if not points:
+        return Trend(0, 0.0, 0.0, 0.0)
+    level = median([value for _, value in points])
+    seen = points[:: -(-len(points) // MOST_POINTS)]
+    slopes = [(b - a) / (at_b - at_a) for (at_a, a), (at_b, b) in combinations(seen, 2)]
+    growth = median(slopes) * (points[-1][0] - points[0][0]) if slopes else 0.0
+    return Trend(len(points), level, growth, tolerance.allowed(level))
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     trends: Mapping[str, Trend]
-    done: Counter[str]
-    failed: Counter[str]
+    done: Mapping[str, int]
+    failed: Mapping[str, int]
     complaints: list[str]
 
 
 def judge(run: Run, warm_up_s: float, readers: int) -> Verdict:
     """What was before the end of the warm-up is not judged."""
-    gauges = [gauges for gauges in run.gauges if gauges.second >= warm_up_s]
-    names = dict.fromkeys(name for one in gauges for name in one.values)
+    seconds = (one for one in run.seconds if one.second >= warm_up_s)
+    run = Run([run.started, *seconds, *(one for one in run.gauges if one.second >= warm_up_s)])
+    names = dict.fromkeys(name for one in run.gauges for name in one.values)
     trends: dict[str, Trend] = {}
     for name in names:
-        measure = name.rpartition(" ")[2]
-        if measure in TOLERANCES and " " in name:
-            points = [(one.second, one.values[name]) for one in gauges if name in one.values]
-            trends[name] = find_trend(points, TOLERANCES[measure])
-    done, failed = Counter[str](), Counter[str]()
-    for second in run.seconds:
-        if second.second >= warm_up_s:
-            done[second.what] += second.done
-            for reason, count in second.failed.items():
-                failed[f"{second.what}: {reason}"] += count
-    present = median_low([one.values.get("waiting", 0.0) for one in gauges] or [0.0])
+        _, of_process, measure = name.rpartition(" ")
+        if of_process and measure in TOLERANCES:
+            trends[name] = find_trend(run.gauge(name), TOLERANCES[measure])
+    done, failed = {what: run.done(what) for what in run.kinds}, run.failures()
     complaints = [
         f"{name} grew by {trend.growth:.1f}, {trend.allowed:.1f} is allowed"
         for name, trend in trends.items()
         if not trend.is_flat
     ]
-    if failed.total() > (done.total() + failed.total()) * MOST_FAILURES:
-        asked = done.total() + failed.total()
-        complaints.append(f"{failed.total()} of {asked} requests failed: {dict(failed)}")
+    failures = sum(failed.values())
+    asked = sum(done.values()) + failures
+    if failures > asked * MOST_FAILURES:
+        complaints.append(f"{failures} of {asked} requests failed: {failed}")
+    present = median_low([one.values.get("waiting", 0.0) for one in run.gauges] or [0.0])
     if present < readers * LEAST_READERS:
         complaints.append(f"{present:.0f} readers were there at the median, not {readers}")
     if not trends:
@@ -65,6 +103,6 @@ def describe(verdict: Verdict) -> str:
             f"{name:24} {trend.level:9.1f} {trend.growth:+9.1f} {trend.allowed:9.1f}{mark}"
         )
     counts = ", ".join(f"{what} {count:,}" for what, count in sorted(verdict.done.items()))
-    lines += ["", f"done: {counts}", f"failed: {dict(verdict.failed) or 'nothing'}"]
+    lines += ["", f"done: {counts}", f"failed: {verdict.failed or 'nothing'}"]
     lines += ["", *verdict.complaints] if verdict.complaints else ["", "flat: nothing grew"]
     return "\n".join(lines)

@@ -30,8 +30,8 @@ from loadtest.load.readers import catch_up, follow, wait_for_news
 from loadtest.load.run import Order, raise_descriptor_limit, run_order
 from loadtest.load.session import Knobs, Session
 from loadtest.peers.memory import MB, process_tree, resident_bytes
-from loadtest.peers.process import Server, Start, free_port, free_ports, run_process
-from loadtest.peers.servers import redis_command, start_gateway, start_origin, weir_start
+from loadtest.peers.process import Server, Start, free_port, run_process
+from loadtest.peers.servers import start_edge, start_gateway, start_origin, start_redis
 from loadtest.peers.tokens import TokenFiles, auth_settings, read_tokens, write_tokens
 from loadtest.soak.judge import describe, judge
 
@@ -114,11 +114,10 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
             processes.append(Process(name, server.pid, metrics_port))
             return server
 
-        origin_port, redis_port = free_ports(2)
+        port = free_port()
         settings = {"DS_STORAGE__CACHE_BYTES": str(2 * MB)}
-        start = start_origin(folder / "data", settings=settings, port=origin_port)
-        run("origin", start, origin_port)
-        run("redis", Start(redis_command(redis_port, *SMALL_REDIS), redis_port))
+        run("origin", start_origin(folder / "data", settings=settings, port=port), port)
+        redis = run("redis", start_redis(*SMALL_REDIS))
         ports: list[int] = []
         for number in range(gateways):
             name, admin = f"gateway-{number}", free_port()
@@ -127,18 +126,12 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
                 "DS_GATEWAY__TRUSTED_HOPS": "1" if envoy else "0",
                 "DS_GATEWAY__ACCESS_LOG": str(folder / "access"),
                 "DS_CACHE__MAX_BYTES": str(16 * MB),
-                "DS_CACHE__REDIS_URL": f"redis://127.0.0.1:{redis_port}",
+                "DS_CACHE__REDIS_URL": f"redis://127.0.0.1:{redis.port}",
                 "DS_CACHE__HUB_WINDOW_BYTES": "16384",
             }
-            start = start_gateway(f"http://127.0.0.1:{origin_port}", settings, admin_port=admin)
+            start = start_gateway(f"http://127.0.0.1:{port}", settings, admin_port=admin)
             ports.append(run(name, start, admin).port)
-        front = ports[0]
-        if envoy:
-            front = free_port()
-            command = [*weir_start(), "envoy", "--plain-port", str(front), "--admin-port", "0"]
-            command += ["--access-log", ""]
-            command += [word for port in ports for word in ("--gateway", f"127.0.0.1:{port}")]
-            run("envoy", Start(command, front, auth_settings(tokens)))
+        front = run("envoy", start_edge(ports, auth_settings(tokens))).port if envoy else ports[0]
         yield Stage(Target.local(front), processes, tokens)
 
 

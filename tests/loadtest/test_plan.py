@@ -6,10 +6,10 @@ import pytest
 
 from loadtest.faults.plan import (
     BREAKS,
-    KINDS,
     MAX_CUT_BYTES,
     Asked,
     Fault,
+    Kind,
     Plan,
     PlanError,
     Planned,
@@ -68,8 +68,8 @@ def test_other_requests_between_change_nothing() -> None:
 
 
 def test_each_kind_comes_at_its_rate() -> None:
-    seen = kinds_of(faults_of(Plan(rules=tuple(Rule(kind, 0.1) for kind in KINDS)), 5000))
-    assert set(seen) == set(KINDS)
+    seen = kinds_of(faults_of(Plan(rules=tuple(Rule(kind, 0.1) for kind in Kind)), 5000))
+    assert set(seen) == set(Kind)
     assert all(400 < count < 600 for count in seen.values()), seen
 
 
