@@ -20,7 +20,7 @@ from loadtest.load.connection import Target
 from loadtest.load.readers import catch_up, follow, wait_for_news
 from loadtest.load.session import Knobs, Session
 from loadtest.peers.process import Start, free_ports, run_process
-from loadtest.peers.servers import weir_start
+from loadtest.peers.servers import run_weir, weir_start
 from protocol.names import JSON_TYPE
 from protocol.offsets import NOW, START
 
@@ -148,13 +148,8 @@ def servers(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def make_tokens(folder: Path, count: int) -> list[str]:
-    command = [*weir_start(), "token", "--key", str(folder / "data/keys/dev-key.pem"), "--sub"]
-    return [
-        subprocess.run(
-            [*command, f"user-{n}"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for n in range(count)
-    ]
+    key = str(folder / "data/keys/dev-key.pem")
+    return [run_weir("token", "--key", key, "--sub", f"user-{n}") for n in range(count)]
 
 
 def main() -> None:

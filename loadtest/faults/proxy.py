@@ -6,15 +6,14 @@ use. A plan can be changed while it runs; `injected` tells what has really happe
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from loadtest.errors import UnavailableError
 from loadtest.faults.plan import parse_plan
-from loadtest.peers.process import ROOT, Start, free_port, run_process
+from loadtest.peers.process import ROOT, Start
 
 ADDON = Path(__file__).with_name("addon.py")
 PROGRAMS = ROOT / ".venv-mitm" / "bin"
@@ -34,10 +33,6 @@ class FaultProxy:
     upstream: str
     port: int
     folder: Path
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     @property
     def _plan(self) -> Path:
@@ -72,17 +67,6 @@ class FaultProxy:
             return []
         lines = self._log.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-@contextmanager
-def start_faults(
-    upstream: str, folder: Path, plan: Mapping[str, Any], *, port: int = 0
-) -> Iterator[FaultProxy]:
-    """A proxy that is gone after the `with`; its files are kept."""
-    proxy = FaultProxy(upstream, port or free_port(), folder)
-    proxy.set_plan(plan)
-    with run_process(proxy.start(), folder / "mitmdump.log"):
-        yield proxy
 
 
 def find_program(name: str) -> Path:

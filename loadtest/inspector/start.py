@@ -8,7 +8,6 @@ development key are those of `make run`.
 
 import argparse
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +17,7 @@ from pathlib import Path
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.faults.proxy import find_program
 from loadtest.peers.process import Server, Start, free_port, run_process
-from loadtest.peers.servers import start_gateway, start_origin, weir_start
+from loadtest.peers.servers import run_weir, start_gateway, start_origin
 
 ADDON = Path(__file__).with_name("addon.py")
 LOOPBACK = "127.0.0.1"
@@ -38,27 +37,23 @@ def inspecting(data: Path, *, port: int = 0, web_port: int = 0) -> Iterator[Insp
     logs, keys = data / "inspector", data / "keys"
     logs.mkdir(parents=True, exist_ok=True)
     port, web_port, back = port or free_port(), web_port or free_port(), free_port()
-    _weir("keys", str(keys))
+    run_weir("keys", str(keys))
+    settings = {
+        "DS_AUTH__JWKS": str(keys / "dev-jwks.json"),
+        "DS_AUTH__ISSUER": "weir-dev",
+        "DS_AUTH__AUDIENCE": "weir",
+    }
     with ExitStack() as stack:
 
         def run(name: str, start: Start) -> Server:
             return stack.enter_context(run_process(start, logs / f"{name}.log"))
 
         origin = run("origin", start_origin(data))
-        gateway = run("gateway", _gateway(back, keys))
+        gateway = run("gateway", start_gateway(f"http://{LOOPBACK}:{back}", settings))
         sides = {back: origin.port, port: gateway.port}
         run("mitmweb", Start(mitmweb_command(sides, back, web_port, logs), web_port))
-        token = _weir("token", "--key", str(keys / "dev-key.pem"), "--ttl", "12h")
+        token = run_weir("token", "--key", str(keys / "dev-key.pem"), "--ttl", "12h")
         yield Inspector(f"http://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{web_port}/", token)
-
-
-def _gateway(back: int, keys: Path) -> Start:
-    settings = {
-        "DS_AUTH__JWKS": str(keys / "dev-jwks.json"),
-        "DS_AUTH__ISSUER": "weir-dev",
-        "DS_AUTH__AUDIENCE": "weir",
-    }
-    return start_gateway(f"http://{LOOPBACK}:{back}", settings)
 
 
 def mitmweb_command(sides: dict[int, int], back: int, web_port: int, logs: Path) -> list[str]:
@@ -74,13 +69,6 @@ def mitmweb_command(sides: dict[int, int], back: int, web_port: int, logs: Path)
         *("--scripts", str(ADDON)),
         *(f"--set={name}={value}" for name, value in options.items()),
     ]
-
-
-def _weir(*words: str) -> str:
-    done = subprocess.run([*weir_start(), *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunFailedError(done.stderr.strip())
-    return done.stdout.strip()
 
 
 def main(argv: Sequence[str]) -> int:

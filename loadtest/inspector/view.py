@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qs, urlsplit
 
 from loadtest.faults.plan import Asked
+from protocol.heads import parse_head
 from protocol.offsets import START, position_of
 
 SEPARATOR = " | "
@@ -18,7 +19,6 @@ _VERDICTS = {
     "fwd=bypass": "pass",
     "fwd=method": "write",
 }
-_FACTS = {"stream-up-to-date": "tail", "stream-closed": "closed"}
 _REASONS = ("stored", "detail=collapsed", "detail=hub", "detail=stale")
 
 
@@ -26,12 +26,12 @@ def columns(
     side: str, asked: Asked, status: int | None, headers: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Headers by lower-case names; no status means that the answer has not begun."""
-    query = parse_qs(urlsplit(asked.target).query)
+    query, head = parse_qs(urlsplit(asked.target).query), parse_head(headers)
     begin = short_offset(query.get("offset", [""])[0])
-    end = short_offset(headers.get("stream-next-offset", ""))
-    facts = [word for name, word in _FACTS.items() if name in headers]
-    offset = " ".join(filter(None, [begin, f"→ {end}" if end else "", *facts]))
-    cursor = headers.get("stream-cursor") or query.get("cursor", [""])[0]
+    end = f"→ {short_offset(head.next_offset)}" if head.next_offset else ""
+    facts = [begin, end, "tail" if head.up_to_date else "", "closed" if head.closed else ""]
+    offset = " ".join(filter(None, facts))
+    cursor = head.cursor or query.get("cursor", [""])[0]
     verdict = "…" if status is None else cache_verdict(headers.get("cache-status", ""))
     return side, asked.mode, offset, cursor, verdict
 

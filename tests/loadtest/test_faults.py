@@ -10,7 +10,8 @@ import pytest
 
 from loadtest.errors import UnavailableError
 from loadtest.faults.plan import BREAKS, PlanError
-from loadtest.faults.proxy import FaultProxy, find_program, start_faults
+from loadtest.faults.proxy import FaultProxy, find_program
+from loadtest.peers.process import free_port, run_process
 from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.helpers.rawhttp import Client, Connection, EventStream, Response, wait_until
 from tests.helpers.require import need
@@ -33,7 +34,9 @@ def proxy(origin: ScriptedOrigin, tmp_path_factory: pytest.TempPathFactory) -> I
         find_program("mitmdump")
     except UnavailableError as error:
         need(False, str(error))
-    with start_faults(origin.url, tmp_path_factory.mktemp("faults"), {}) as proxy:
+    proxy = FaultProxy(origin.url, free_port(), tmp_path_factory.mktemp("faults"))
+    proxy.set_plan({})
+    with run_process(proxy.start(), proxy.folder / "mitmdump.log"):
         yield proxy
 
 
@@ -42,7 +45,7 @@ class Rig:
 
     def __init__(self, proxy: FaultProxy, origin: ScriptedOrigin) -> None:
         self.proxy, self.origin = proxy, origin
-        self.port = int(proxy.url.rpartition(":")[2])
+        self.port = proxy.port
         self._before = len(proxy.injected()), len(origin.requests)
         origin.on("GET", PATH, Answer(200, HEADERS, BODY))
         origin.on("POST", PATH, Answer(204, HEADERS))
@@ -249,7 +252,10 @@ def test_a_gateway_never_passes_on_what_is_broken(
     path = f"/v1/stream/through/{broken}"
     origin.on("GET", path, Answer(200, HEADERS, BODY))
     rig.plan(garble={"rate": 1, "breaks": [broken], "paths": "/through/"})
-    with LocalGateway(make_gateway_config(rig.proxy.url)) as gateway, gateway.client() as client:
+    with (
+        LocalGateway(make_gateway_config(f"http://127.0.0.1:{rig.port}")) as gateway,
+        gateway.client() as client,
+    ):
         assert client.read(f"through/{broken}").status == 502
         rig.plan()
         assert client.read(f"through/{broken}").body == BODY
