@@ -26,15 +26,18 @@ BEFORE_TAIL = 10  # messages that a listener is told at once
 
 
 class LastReader(Reader):
-    """Whatever fails is tried again."""
+    """Whatever fails is tried again, for ever."""
 
     def _answers_wanted(self) -> int:
         return ENDLESS
 
+    def _is_over(self) -> bool:
+        return False
+
     async def read_all(self, until: float) -> None:
         """From the start to the tail, once, or until time is up."""
         self._begin_at(START)
-        while self._world.doors.now() < until:
+        while self.world.doors.now() < until:
             answer = await self._ask({"offset": self._progress.offset})
             await self._take(answer)
             read = self._progress.last
@@ -47,24 +50,16 @@ class LastReader(Reader):
             if self._progress.left <= 0:
                 self._begin_at(START)
 
-
-class Listener(LastReader):
-    """Live, from a little before the tail, until the stream is closed or this is cancelled."""
-
-    is_last = True
-
-    def _is_over(self) -> bool:
-        return False
-
     async def listen(self) -> None:
-        recent = list(self._keeper.recent)[-BEFORE_TAIL:]
-        self._begin_at(recent[0] if recent else self._keeper.tail)
+        """Live, from a little before the tail, until the stream is closed or this is cancelled."""
+        recent = list(self.keeper.recent)[-BEFORE_TAIL:]
+        self._begin_at(recent[0] if recent else self.keeper.tail)
         while True:
             await self._step()
             if self._progress.last is not None and self._progress.last.closed:
                 return
             if self._progress.left <= 0:
-                self._begin_at(self._keeper.tail)
+                self._begin_at(self.keeper.tail)
 
     def is_at(self, offset: str) -> bool:
         """Whether it waits there, or beyond."""
@@ -75,7 +70,7 @@ class Listener(LastReader):
 
     def give_up(self) -> None:
         """Write down that nothing came: silence leaves no line of its own."""
-        now = self._world.doors.now()
+        now = self.world.doors.now()
         self._record(Answer(*self._choose(), now, now, trouble=TIMEOUT), Told())
 
 
@@ -86,7 +81,7 @@ async def look_last(world: World, keepers: Sequence[Keeper]) -> None:
         await keeper.audit()
     until = world.doors.now() + PATIENCE_SECS
     readers = [
-        LastReader(world, keeper, f"last at {door.name}", KEEPER, FINAL, door=door)
+        LastReader(world, keeper, f"last at {door.name}", KEEPER, FINAL, door)
         for keeper in keepers
         for door in doors
     ]
@@ -97,7 +92,7 @@ async def _tell_news(world: World, keeper: Keeper, doors: Sequence[Door]) -> Non
     """Listen at each door in both ways; say something, unless the stream is closed."""
     await keeper.audit()
     readers = [
-        Listener(world, keeper, f"last {mode} at {door.name}", KEEPER, mode, door=door)
+        LastReader(world, keeper, f"last {mode} at {door.name}", KEEPER, mode, door, is_last=True)
         for door in doors
         for mode in LIVE
     ]

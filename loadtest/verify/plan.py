@@ -11,6 +11,13 @@ from random import Random
 
 ORIGIN, REDIS, ENVOY = "origin", "redis", "envoy"
 FAULTS, NETWORK = "faults", "network"  # proxies that do harm
+HARM = {  # gateways are killed and stopped
+    ORIGIN: ("kill", "pause"),
+    REDIS: ("kill",),
+    ENVOY: ("kill",),
+    FAULTS: ("inject",),
+    NETWORK: ("inject",),
+}
 QUIET_SECS, QUIET_SHARE = 6.0, 0.1  # of the run at most, at its beginning and at its end
 REST_SECS = (1.0, 4.0)
 AWAY_SECS = (0.2, 3.0)
@@ -64,7 +71,7 @@ def _disturbances(random: Random, at: float, until: float, parts: Sequence[str])
     kinds: list[tuple[str, str]] = []
     while parts:
         if not kinds:
-            kinds = [kind for part in parts for kind in _kinds(part)]
+            kinds = [(kind, part) for part in parts for kind in HARM.get(part, ("kill", "stop"))]
             random.shuffle(kinds)
         action, target = kinds.pop()
         secs = random.uniform(*(FAULTY_SECS if action == "inject" else AWAY_SECS))
@@ -74,16 +81,6 @@ def _disturbances(random: Random, at: float, until: float, parts: Sequence[str])
         yield Step(at, action, target, secs)
         if random.random() >= OVERLAP:
             at += secs
-
-
-def _kinds(part: str) -> list[tuple[str, str]]:
-    if part in (FAULTS, NETWORK):
-        return [("inject", part)]
-    if part == ORIGIN:
-        return [("kill", part), ("pause", part)]
-    if part in (REDIS, ENVOY):
-        return [("kill", part)]
-    return [("kill", part), ("stop", part)]
 
 
 def _changes(random: Random, at: float, until: float, streams: Sequence[str]) -> Iterator[Step]:

@@ -6,7 +6,7 @@ enough, when the stream is gone or another, or when a snapshot has replaced what
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from loadtest.verify.doors import LIVE_SECS, Answer, Door, Request
@@ -51,38 +51,28 @@ class Progress:
         self.left = 0 if read.closed else self.left - 1
 
 
+@dataclass
 class Reader:
-    is_last = False  # it waits in the last look
+    world: World
+    keeper: Keeper
+    name: str
+    subject: str
+    mode: Mode
+    door: Door | None = None  # the only one it takes
+    renewing: float = 0.9  # how often it takes the newest token
+    is_last: bool = False  # it waits in the last look
+    _session: int = 0
+    _progress: Progress = field(default_factory=Progress)
+    _token: Token | None = None
+    _heard: str = ""
 
-    def __init__(
-        self,
-        world: World,
-        keeper: Keeper,
-        name: str,
-        subject: str,
-        mode: Mode,
-        *,
-        door: Door | None = None,
-        renewing: float = 0.9,
-    ) -> None:
-        """`door` is the only one it takes; `renewing` how often it takes the newest token."""
-        self._world = world
-        self._keeper = keeper
-        self.name = name
-        self._subject = subject
-        self._mode = mode
-        self._door = door
-        self._renewing = renewing
-        self._decoder = Decoder(keeper.stream, keeper.kind)
-        self._random = Random(f"{world.random.random()} {name}")
-        self._session = 0
-        self._progress = Progress()
-        self._token: Token | None = None
-        self._heard = ""
-        self.allowed = may_read(subject, keeper.stream)
+    def __post_init__(self) -> None:
+        self._random = Random(f"{self.world.random.random()} {self.name}")
+        self._decoder = Decoder(self.keeper.stream, self.keeper.kind)
+        self.allowed = may_read(self.subject, self.keeper.stream)
 
     async def run(self) -> None:
-        await self._keeper.may_write.wait()
+        await self.keeper.may_write.wait()
         while not self._is_over():
             if self._progress.left <= 0:
                 await asyncio.sleep(self._random.uniform(*PAUSE_SECS))
@@ -92,13 +82,13 @@ class Reader:
                 await asyncio.sleep(self._random.uniform(*SHUT_OUT_SECS))
 
     def _is_over(self) -> bool:
-        return self._world.stopping.is_set()
+        return self.world.stopping.is_set()
 
     def _begin(self) -> None:
         """Mostly from the start of the stream."""
         offset = self._random.choice((START, START, START, NOW, "recent"))
         if offset == "recent":
-            recent = self._keeper.recent
+            recent = self.keeper.recent
             offset = self._random.choice(recent) if recent else START
         self._begin_at(offset)
 
@@ -113,7 +103,7 @@ class Reader:
     # -- the three ways ----------------------------------------------------------------------------
 
     async def _step(self) -> None:
-        match self._mode:
+        match self.mode:
             case "long-poll":
                 await self._wait()
             case "sse":
@@ -145,8 +135,8 @@ class Reader:
             await asyncio.sleep(self._random.uniform(*PAUSE_SECS))
 
     async def _follow(self) -> None:
-        request = Request(self._keeper.stream, query=self._progress.query("sse"))
-        async with self._world.doors.open(*self._choose(), request) as (answer, pieces):
+        request = Request(self.keeper.stream, query=self._progress.query("sse"))
+        async with self.world.doors.open(*self._choose(), request) as (answer, pieces):
             if answer.status == 200:
                 await self._take_events(answer, pieces)
         if answer.status != 200:
@@ -164,7 +154,7 @@ class Reader:
                 if event.kind == "data":
                     data.append(event.data)
                 elif event.kind == "control":
-                    answer.ended = self._world.doors.now()
+                    answer.ended = self.world.doors.now()
                     told = self._decoder.events(data, sse.parse_control(event.data))
                     self._move(self._record(answer, told))
                     data = []
@@ -217,9 +207,9 @@ class Reader:
     # -- pieces ------------------------------------------------------------------------------------
 
     def _choose(self) -> tuple[Door, Token]:
-        if self._token is None or self._random.random() < self._renewing:
-            self._token = self._world.keyring.token(self._subject)
-        return self._door or self._world.choose_door(), self._token
+        if self._token is None or self._random.random() < self.renewing:
+            self._token = self.world.keyring.token(self.subject)
+        return self.door or self.world.choose_door(), self._token
 
     async def _ask(
         self,
@@ -227,18 +217,18 @@ class Reader:
         headers: dict[str, str] | None = None,
         part: str = "",
     ) -> Answer:
-        path = self._keeper.stream + part
+        path = self.keeper.stream + part
         request = Request(path, headers=headers or {}, query=query or {})
-        return await self._world.doors.ask(*self._choose(), request, LIVE_SECS)
+        return await self.world.doors.ask(*self._choose(), request, LIVE_SECS)
 
     def _record(self, answer: Answer, told: Told, *, mode: str = "") -> ReadResult:
         """`mode` is given where no offset was asked for."""
-        is_live = self._mode in LIVE and not mode
+        is_live = self.mode in LIVE and not mode
         read = ReadResult(
-            stream=self._keeper.stream,
+            stream=self.keeper.stream,
             who=self.name,
             allowed=self.allowed,
-            mode=mode or self._mode,
+            mode=mode or self.mode,
             last=self.is_last,
             session=self._session,
             asked="" if mode else self._progress.offset,
@@ -253,5 +243,5 @@ class Reader:
             snapshot_of=told.snapshot_of,
             **answer.as_operation(),
         )
-        self._world.recorder.add(read)
+        self.world.recorder.add(read)
         return read

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
+from operator import itemgetter
 from typing import Any
 
 from loadtest.verify.history import (
@@ -80,8 +81,7 @@ class Life:
     sent: dict[str, Sent] = field(default_factory=dict)
     snapshots: list[Change] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
-    _acked_at: list[float] = field(default_factory=list)
-    _acked_to: list[str] = field(default_factory=list)
+    acks: list[tuple[float, str]] = field(default_factory=list)  # time, greatest offset until then
 
     def is_certain(self, began: float, ended: float) -> bool:
         """Whether this incarnation was there all the time."""
@@ -89,15 +89,8 @@ class Life:
 
     def acknowledged_before(self, moment: float) -> str:
         """The greatest offset that a writer had been told by then; empty if none."""
-        found = bisect_left(self._acked_at, moment)
-        return self._acked_to[found - 1] if found else ""
-
-    def sort_acks(self, acks: list[tuple[float, str]]) -> None:
-        reached = ""
-        for ended, offset in sorted(acks):
-            reached = max(reached, offset)
-            self._acked_at.append(ended)
-            self._acked_to.append(reached)
+        found = bisect_left(self.acks, moment, key=itemgetter(0))
+        return self.acks[found - 1][1] if found else ""
 
 
 @dataclass(slots=True)
@@ -222,21 +215,22 @@ def _hold(life: Life, truths: list[Truth]) -> None:
 
 
 def _promise(line: Timeline) -> None:
-    acks: dict[tuple[str, int], list[tuple[float, str]]] = defaultdict(list)
     for append in line.appends:
-        key = (append.stream, generation_of(append.id))
-        life = line.life(*key)
+        life = line.life(append.stream, generation_of(append.id))
         sent = life.sent.setdefault(append.id, Sent(append.id))
         sent.began = min(sent.began, append.began)
         if append.outcome == "ok":
             sent.acknowledged = min(sent.acknowledged, append.ended)
             if append.status == 200:  # a 204 has the tail of the moment
                 sent.offsets.append(append.next)
-                acks[key].append((append.ended, append.next))
+                life.acks.append((append.ended, append.next))
                 if append.id in life.places:
                     life.offsets.setdefault(append.next, life.places[append.id] + 1)
         # A gateway or Envoy may send it twice; if the close comes between the two, the second is
         # refused, and the protocol has no way to say that the first was not (DS 5.2.1).
         sent.may_be_there |= append.outcome != "refused" or append.code == "closed"
-    for key, found in acks.items():
-        line.lives[key].sort_acks(found)
+    for life in line.lives.values():
+        reached = ""
+        for number, (ended, offset) in enumerate(sorted(life.acks)):
+            reached = max(reached, offset)
+            life.acks[number] = (ended, reached)

@@ -6,7 +6,7 @@ from loadtest.verify.availability import Availability, Share
 from loadtest.verify.check import Findings
 from loadtest.verify.timeline import Timeline
 
-SHOWN = 10  # violations of a kind
+SHOWN = 10  # of a kind
 OUTAGES = 3
 
 
@@ -82,9 +82,7 @@ def _violations(findings: Findings) -> list[str]:
     lines = [f"BROKEN: {len(findings.violations)} violations ({_counts(names)})"]
     for name in names:
         of_kind = [str(found) for found in findings.violations if found.name == name]
-        lines += [f"  {text}" for text in of_kind[:SHOWN]]
-        if len(of_kind) > SHOWN:
-            lines.append(f"  and {len(of_kind) - SHOWN} more of {name}")
+        lines += _first(of_kind, f" of {name}")
     return lines
 
 
@@ -92,10 +90,13 @@ def _missing(findings: Findings) -> list[str]:
     if not findings.missing:
         return []
     lines = ["INCOMPLETE: the history does not show enough to say that nothing else was broken:"]
-    lines += [f"  {what} is missing" for what in findings.missing[:SHOWN]]
-    if len(findings.missing) > SHOWN:
-        lines.append(f"  and {len(findings.missing) - SHOWN} more")
-    return lines
+    return lines + _first([f"{what} is missing" for what in findings.missing])
+
+
+def _first(lines: list[str], of: str = "") -> list[str]:
+    more = len(lines) - SHOWN
+    shown = [*lines[:SHOWN], f"and {more} more{of}"] if more > 0 else lines
+    return [f"  {line}" for line in shown]
 
 
 def _counts(counts: Counter[str]) -> str:
