@@ -130,21 +130,15 @@ async def _repeat(step: Callable[[], Awaitable[None]]) -> None:
 def servers(folder: Path) -> Iterator[dict[str, str]]:
     """Addresses of `origin`, `gateway` and `gateway admin`, as `weir up` starts them."""
     folder = folder.absolute()
-    origin, gateway, admin = free_ports(3)
-    command = [*weir_start(), "up", "--gateway-port", str(gateway), "--origin-port", str(origin)]
-    settings = {
-        "DS_GATEWAY__ACCESS_LOG": str(folder / "logs"),
-        "DS_GATEWAY__ADMIN_PORT": str(admin),
-    }
-    start = Start(
-        [*command, "--data-dir", str(folder / "data")],
-        gateway,
-        settings,
-        f"http://127.0.0.1:{admin}/readyz",
-    )
+    named = dict(zip(("origin", "gateway", "gateway admin"), free_ports(3), strict=True))
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in named.items()}
+    command = [*weir_start(), "up", "--data-dir", str(folder / "data")]
+    command += ["--gateway-port", str(named["gateway"]), "--origin-port", str(named["origin"])]
+    settings = {"DS_GATEWAY__ADMIN_PORT": str(named["gateway admin"])}
+    settings["DS_GATEWAY__ACCESS_LOG"] = str(folder / "logs")
+    start = Start(command, named["gateway"], settings, f"{urls['gateway admin']}/readyz")
     with run_process(start, folder / "weir-up.log"):
-        named = {"origin": origin, "gateway": gateway, "gateway admin": admin}
-        yield {name: f"http://127.0.0.1:{port}" for name, port in named.items()}
+        yield urls
 
 
 def make_tokens(folder: Path, count: int) -> list[str]:

@@ -50,25 +50,15 @@ def inspecting(data: Path, *, port: int = 0, web_port: int = 0) -> Iterator[Insp
 
         origin = run("origin", start_origin(data))
         gateway = run("gateway", start_gateway(f"http://{LOOPBACK}:{back}", settings))
-        sides = {back: origin.port, port: gateway.port}
-        run("mitmweb", Start(mitmweb_command(sides, back, web_port, logs), web_port))
+        mitmweb = [str(find_program("mitmweb")), "--web-host", LOOPBACK, "--no-web-open-browser"]
+        mitmweb += ["--web-port", str(web_port), "--scripts", str(ADDON)]
+        for mine, behind in ((back, origin.port), (port, gateway.port)):
+            mitmweb.append(f"--mode=reverse:http://{LOOPBACK}:{behind}@{LOOPBACK}:{mine}")
+        mitmweb.append(f"--set=weir_origin_port={back}")
+        mitmweb.append(f"--set=confdir={logs / 'mitmproxy'}")
+        run("mitmweb", Start(mitmweb, web_port))
         token = run_weir("token", "--key", str(keys / "dev-key.pem"), "--ttl", "12h")
         yield Inspector(f"http://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{web_port}/", token)
-
-
-def mitmweb_command(sides: dict[int, int], back: int, web_port: int, logs: Path) -> list[str]:
-    """`sides` maps each port that it listens on to the one behind it."""
-    modes = [
-        f"reverse:http://{LOOPBACK}:{behind}@{LOOPBACK}:{port}" for port, behind in sides.items()
-    ]
-    options = {"weir_origin_port": back, "confdir": logs / "mitmproxy"}
-    return [
-        str(find_program("mitmweb")),
-        *(f"--mode={mode}" for mode in modes),
-        *("--web-host", LOOPBACK, "--web-port", str(web_port), "--no-web-open-browser"),
-        *("--scripts", str(ADDON)),
-        *(f"--set={name}={value}" for name, value in options.items()),
-    ]
 
 
 def main(argv: Sequence[str]) -> int:

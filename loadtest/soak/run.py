@@ -7,7 +7,6 @@ with memory, descriptors and tasks of each process among its gauges. After the w
 flat: `judge` says what that means.
 """
 
-import argparse
 import asyncio
 import os
 import re
@@ -15,11 +14,12 @@ import shutil
 import signal
 import sys
 import time
+from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from io import StringIO
 from pathlib import Path
 
 from loadtest.errors import RunFailedError
@@ -94,18 +94,11 @@ class Watch:
 # -- the servers ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    target: Target
-    processes: list[Process]
-    tokens: TokenFiles
-
-
 @contextmanager
-def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage]:
+def running_servers(
+    folder: Path, tokens: TokenFiles, gateways: int, *, envoy: bool
+) -> Iterator[tuple[Target, Watch]]:
     """All caches are small enough to be full when the warm-up is over: filling up is no leak."""
-    folder = folder.absolute()
-    tokens = write_tokens(folder, 200, "read:* write:* create:* delete:*")
     processes: list[Process] = []
     with ExitStack() as stack:
 
@@ -132,7 +125,7 @@ def running_stage(folder: Path, gateways: int, *, envoy: bool) -> Iterator[Stage
             start = start_gateway(f"http://127.0.0.1:{port}", settings, admin_port=admin)
             ports.append(run(name, start, admin).port)
         front = run("envoy", start_edge(ports, auth_settings(tokens))).port if envoy else ports[0]
-        yield Stage(Target.local(front), processes, tokens)
+        yield Target.local(front), Watch(processes)
 
 
 # -- the crowd -----------------------------------------------------------------------------------
@@ -213,27 +206,22 @@ async def fill_memos(session: Session, count: int) -> None:
     await asyncio.gather(*(ask(lane) for lane in range(FILLING_LANES)))
 
 
-async def run_crowd(session: Session, heads: int) -> None:
-    await fill_memos(session, heads)
-    await Crowd(session).begin()
+def run_soak(target: Target, watch: Watch, tokens: TokenFiles, options: Namespace) -> int:
+    async def run_crowd(session: Session) -> None:
+        await fill_memos(session, HEADS_EACH * options.gateways)
+        await Crowd(session).begin()
 
-
-def run_soak(stage: Stage, options: argparse.Namespace) -> int:
     knobs = Knobs(options.minutes * 60, readers=options.readers, rate=options.rate, size=256)
-    crowd = partial(run_crowd, heads=HEADS_EACH * options.gateways)
     order = Order(
-        Scenario("soak", "everything at once, for minutes", "delivered", knobs, crowd),
-        f"http://{stage.target.authority}",
-        tokens=read_tokens(stage.tokens.tokens),
+        Scenario("soak", "everything at once, for minutes", "delivered", knobs, run_crowd),
+        f"http://{target.authority}",
+        tokens=read_tokens(tokens.tokens),
         peer="weir",
-        witness=Watch(stage.processes),
+        witness=watch,
         prefix="soak",
         out=FOLDER / "samples.jsonl",
     )
-    with ExitStack() as stack:
-        is_seen = sys.stdout.isatty()
-        sink = sys.stdout if is_seen else stack.enter_context(open(os.devnull, "w"))
-        run = run_order(order, sink)
+    run = run_order(order, sys.stdout if sys.stdout.isatty() else StringIO())
     verdict = judge(run, options.warm_up * 60, options.readers)
     print(describe(verdict))
     print(f"samples: {order.out}")
@@ -241,7 +229,7 @@ def run_soak(stage: Stage, options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="make soak", description="Minutes of mixed load.")
+    parser = ArgumentParser(prog="make soak", description="Minutes of mixed load.")
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--warm-up", type=float, default=10.0, metavar="MINUTES")
     parser.add_argument("--readers", type=int, default=2000, help="live readers (2000)")
@@ -254,10 +242,12 @@ def main(arguments: Sequence[str]) -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     gateways = 1 if options.no_envoy else options.gateways
+    tokens = write_tokens(FOLDER, 200, "read:* write:* create:* delete:*")
+    servers = running_servers(FOLDER.absolute(), tokens, gateways, envoy=not options.no_envoy)
     try:
-        with running_stage(FOLDER, gateways, envoy=not options.no_envoy) as stage:
+        with servers as (target, watch):
             print(f"{options.readers} readers for {options.minutes:g} minutes", flush=True)
-            return run_soak(stage, options)
+            return run_soak(target, watch, tokens, options)
     except RunFailedError as error:
         print(error, file=sys.stderr)
         return 1
