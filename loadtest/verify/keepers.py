@@ -102,33 +102,27 @@ class Keeper:
 
     # -- changes -----------------------------------------------------------------------------------
 
-    async def create(self) -> None:
+    async def do(self, what: Literal["create", "recreate", "close", "snapshot", "audit"]) -> None:
+        """One thing after another."""
         async with self._work:
-            await self._create()
-
-    async def recreate(self) -> None:
-        async with self._work:
-            self.may_write.clear()
-            await self._all_quiet.wait()
-            await self._audit()
-            await self._insist("delete")
-            await self._create()
-
-    async def close(self) -> None:
-        """Without waiting for producers: what they have under way is before it or refused."""
-        async with self._work:
-            await self._insist("close")
-            self.is_closed = True
-
-    async def snapshot(self) -> None:
-        async with self._work:
-            await self._audit()
-            if self._count:
-                await self._insist("snapshot")
-
-    async def audit(self) -> None:
-        async with self._work:
-            await self._audit()
+            match what:
+                case "create":
+                    await self._create()
+                case "recreate":
+                    self.may_write.clear()
+                    await self._all_quiet.wait()
+                    await self._audit()
+                    await self._insist("delete")
+                    await self._create()
+                case "close":  # what producers have under way is before it or refused
+                    await self._insist("close")
+                    self.is_closed = True
+                case "snapshot":
+                    await self._audit()
+                    if self._count:
+                        await self._insist("snapshot")
+                case "audit":
+                    await self._audit()
 
     async def _create(self) -> None:
         self.generation += 1
@@ -188,35 +182,31 @@ class Keeper:
 
     async def _audit(self) -> None:
         """All that came since the last audit."""
-        while not await self._audit_chunk():
-            pass
-
-    async def _audit_chunk(self) -> bool:
-        """Whether that was the last."""
-        world, since = self._world, self._world.doors.now()
-        request = Request(self.stream, query={"offset": self._audited})
-        while (answer := await world.doors.ask(world.origin, None, request)).trouble:
-            await self._pause(since, "audit")
-        ids, damage = Decoder(self.stream, self.kind).ids([answer.body])
-        reached = answer.head.next_offset
-        if answer.status != 200:  # but it must be there
-            ids, damage, reached = [], f"answer {answer.status}", self._audited
-        world.recorder.add(
-            Truth(
-                stream=self.stream,
-                generation=self.generation,
-                began=answer.began,
-                ended=answer.ended,
-                asked=self._audited,
-                next=reached,
-                ids=ids,
-                closed=answer.head.closed,
-                damage=damage,
+        world, is_over = self._world, False
+        while not is_over:
+            since = world.doors.now()
+            request = Request(self.stream, query={"offset": self._audited})
+            while (answer := await world.doors.ask(world.origin, None, request)).trouble:
+                await self._pause(since, "audit")
+            ids, damage = Decoder(self.stream, self.kind).ids([answer.body])
+            reached, is_over = answer.head.next_offset, answer.head.up_to_date
+            if answer.status != 200:  # but it must be there
+                ids, damage, reached, is_over = [], f"answer {answer.status}", self._audited, True
+            world.recorder.add(
+                Truth(
+                    stream=self.stream,
+                    generation=self.generation,
+                    began=answer.began,
+                    ended=answer.ended,
+                    asked=self._audited,
+                    next=reached,
+                    ids=ids,
+                    closed=answer.head.closed,
+                    damage=damage,
+                )
             )
-        )
-        self._audited = reached
-        self._count += len(ids)
-        return answer.head.up_to_date or answer.status != 200
+            self._audited = reached
+            self._count += len(ids)
 
 
 def _outcome(action: Action, answer: Answer, first: bool) -> Outcome:

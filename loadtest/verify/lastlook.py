@@ -78,7 +78,7 @@ async def look_last(world: World, keepers: Sequence[Keeper]) -> None:
     doors = list({door.name: door for door in [*world.front, world.origin]}.values())
     await asyncio.gather(*(_tell_news(world, keeper, doors) for keeper in keepers))
     for keeper in keepers:
-        await keeper.audit()
+        await keeper.do("audit")
     until = world.doors.now() + PATIENCE_SECS
     readers = [
         LastReader(world, keeper, f"last at {door.name}", KEEPER, FINAL, door)
@@ -90,7 +90,7 @@ async def look_last(world: World, keepers: Sequence[Keeper]) -> None:
 
 async def _tell_news(world: World, keeper: Keeper, doors: Sequence[Door]) -> None:
     """Listen at each door in both ways; say something, unless the stream is closed."""
-    await keeper.audit()
+    await keeper.do("audit")
     readers = [
         LastReader(world, keeper, f"last {mode} at {door.name}", KEEPER, mode, door, is_last=True)
         for door in doors
@@ -103,7 +103,7 @@ async def _tell_news(world: World, keeper: Keeper, doors: Sequence[Door]) -> Non
             await asyncio.sleep(SETTLE_SECS)
             producer = Producer(world, keeper, NEWS, 0.0)
             await producer.say_one(world.doors.now() + PATIENCE_SECS)
-            await keeper.audit()
+            await keeper.do("audit")
         await _wait_until(world, lambda: all(reader.has_heard(keeper.tail) for reader in readers))
     finally:
         for task in tasks:

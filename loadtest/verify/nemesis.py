@@ -33,12 +33,8 @@ class Nemesis:
             case "rotate":
                 key = await self.world.keyring.rotate(self.world.note_published)
                 self.world.recorder.add(Withdrawn(key=key, at=self.world.doors.now()))
-            case "recreate":
-                await self.keepers[step.target].recreate()
-            case "snapshot":
-                await self.keepers[step.target].snapshot()
-            case "close":
-                await self.keepers[step.target].close()
+            case "recreate" | "snapshot" | "close" as change:
+                await self.keepers[step.target].do(change)
             case what:
                 async with self._work[step.target]:  # one thing at a time is done to a part
                     began = self.world.doors.now()

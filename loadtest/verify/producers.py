@@ -5,6 +5,7 @@ producer headers make that safe. Now and then somebody without the right to writ
 """
 
 import asyncio
+from dataclasses import dataclass
 
 import msgspec
 
@@ -19,29 +20,29 @@ RETRY_SECS = (0.05, 0.3)
 FORBIDDEN = 0.02  # how often an intruder tries his luck
 
 
+@dataclass(slots=True)
 class Producer:
-    def __init__(self, world: World, keeper: Keeper, name: str, pause_s: float) -> None:
-        self._world = world
-        self._keeper = keeper
-        self.name = name
-        self._pause_s = pause_s
-        self._generation = -1
-        self._number = 0
+    world: World
+    keeper: Keeper
+    name: str
+    pause_s: float
+    _generation: int = -1
+    _number: int = 0
 
     async def run(self) -> None:
-        random = self._world.random
-        while not self._world.stopping.is_set():
-            if not self._keeper.may_write.is_set():
-                await self._keeper.may_write.wait()
+        random = self.world.random
+        while not self.world.stopping.is_set():
+            if not self.keeper.may_write.is_set():
+                await self.keeper.may_write.wait()
                 continue
             # From here to the request nothing is awaited: the incarnation is the one that is open.
-            if self._generation != self._keeper.generation:
-                self._generation, self._number = self._keeper.generation, 0
-            if self._keeper.is_closed:
-                await asyncio.sleep(self._pause_s)
+            if self._generation != self.keeper.generation:
+                self._generation, self._number = self.keeper.generation, 0
+            if self.keeper.is_closed:
+                await asyncio.sleep(self.pause_s)
             elif await self._try():
                 self._number += 1
-                await asyncio.sleep(random.uniform(0, 2 * self._pause_s))
+                await asyncio.sleep(random.uniform(0, 2 * self.pause_s))
             else:
                 await asyncio.sleep(random.uniform(*RETRY_SECS))
             if random.random() < FORBIDDEN:
@@ -49,30 +50,30 @@ class Producer:
 
     async def say_one(self, until: float) -> None:
         """One message, the first of this producer, until it is acknowledged or time is up."""
-        self._generation, self._number = self._keeper.generation, 0
-        while self._world.doors.now() < until:
+        self._generation, self._number = self.keeper.generation, 0
+        while self.world.doors.now() < until:
             if await self._try():
                 return
             await asyncio.sleep(RETRY_SECS[0])
 
     def _message(self) -> Message:
-        return Message(self._keeper.stream, self._generation, self.name, self._number)
+        return Message(self.keeper.stream, self._generation, self.name, self._number)
 
     async def _try(self) -> bool:
         """Whether the message at hand is acknowledged now."""
-        with self._keeper.writing():
+        with self.keeper.writing():
             answer = await self._send(self._message(), WRITER)
         if answer.outcome == "unknown":
-            self._keeper.note_unknown()
+            self.keeper.note_unknown()
         if answer.outcome != "ok":
             return False
         if answer.status == 200:
-            self._keeper.note_offset(answer.head.next_offset)
+            self.keeper.note_offset(answer.head.next_offset)
         return True
 
     async def _send(self, message: Message, subject: str) -> Answer:
         """The incarnation is the epoch: what comes too late for its own is refused by the next."""
-        keeper = self._keeper
+        keeper = self.keeper
         headers = {
             "Content-Type": keeper.kind,
             PRODUCER_ID: message.producer,
@@ -80,8 +81,8 @@ class Producer:
             PRODUCER_SEQ: str(message.seq),
         }
         request = Request(keeper.stream, "POST", headers, body=encode(keeper.kind, message))
-        answer = await self._world.ask(subject, request)
-        self._world.recorder.add(
+        answer = await self.world.ask(subject, request)
+        self.world.recorder.add(
             Append(
                 id=message.id,
                 stream=keeper.stream,

@@ -96,7 +96,7 @@ async def campaign(
         world = World(doors, front, origin, keyring, recorder, random, asyncio.Event())
         world.note_published(keyring.signing)
         keepers = {name: Keeper(world, name, kind) for name, kind in STREAMS.items()}
-        await asyncio.gather(*(keeper.create() for keeper in keepers.values()))
+        await asyncio.gather(*(keeper.do("create") for keeper in keepers.values()))
         async with asyncio.TaskGroup() as group:
             readers = [
                 group.create_task(reader.run(), name=reader.name)
