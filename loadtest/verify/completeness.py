@@ -6,6 +6,7 @@ promise that anybody saw.
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from math import inf
 
 from loadtest.verify.history import FINAL, LIVE, MODES
@@ -88,14 +89,10 @@ def _last_looks(line: Timeline) -> Iterator[str]:
     """Of each stream through each door that anyone used."""
     streams = {life.stream for life in line.lives.values() if life.created < inf}
     doors = {operation.door for operation in line.operations}
-    looks = {
-        (read.stream, read.door, read.mode)
-        for read in line.reads
-        if read.mode == FINAL or read.last
-    }
-    for stream in sorted(streams):
-        for door in sorted(doors):
-            for mode in (FINAL, *LIVE):
-                if (stream, door, mode) not in looks:
-                    how = "" if mode == FINAL else f" by {mode}"
-                    yield f"the last look at {stream} through {door}{how}"
+    last = (read for read in line.reads if read.mode == FINAL or read.last)
+    looks = {(read.stream, read.door, read.mode) for read in last}
+    for look in product(sorted(streams), sorted(doors), (FINAL, *LIVE)):
+        if look not in looks:
+            stream, door, mode = look
+            how = "" if mode == FINAL else f" by {mode}"
+            yield f"the last look at {stream} through {door}{how}"

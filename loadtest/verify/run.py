@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -102,7 +103,8 @@ async def campaign(
                 group.create_task(reader.run(), name=reader.name)
                 for reader in _readers(world, keepers, crowd)
             ]
-            for producer in _producers(world, keepers, crowd):
+            for keeper, number in product(keepers.values(), range(crowd.producers)):
+                producer = Producer(world, keeper, f"p{number}", crowd.pause_s)
                 group.create_task(producer.run(), name=producer.name)
             until = doors.now() + run.seconds
             await Nemesis(world, keepers, fleet, run.seed).run(run.plan)
@@ -117,22 +119,15 @@ async def campaign(
         recorder.add(End(at=doors.now()))
 
 
-def _producers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator[Producer]:
-    for keeper in keepers.values():
-        for number in range(crowd.producers):
-            yield Producer(world, keeper, f"p{number}", crowd.pause_s)
-
-
 def _readers(world: World, keepers: dict[str, Keeper], crowd: Crowd) -> Iterator[Reader]:
     """For each stream: some in each mode, two who may not read it, and one who never takes a new
     token, so that he may not either once its key is gone."""
     for stream, keeper in keepers.items():
         area = stream.split("/")[1]
         subjects = (READERS[area], READERS["*"])
-        for mode in MODES:
-            for number in range(crowd.readers):
-                name = f"{mode}-{number} of {stream}"
-                yield Reader(world, keeper, name, subjects[number % len(subjects)], mode)
+        for mode, number in product(MODES, range(crowd.readers)):
+            name = f"{mode}-{number} of {stream}"
+            yield Reader(world, keeper, name, subjects[number % len(subjects)], mode)
         for subject in (READERS["b" if area == "a" else "a"], INTRUDER):
             mode = world.random.choice(MODES)
             yield Reader(world, keeper, f"{subject} at {stream}", subject, mode)
