@@ -35,18 +35,14 @@ VISITORS = 8  # of archives
 STAY_SECS = (1.0, 8.0)  # how long readers wait or follow at one stream
 
 
-class Visitors:
+class Visitors(Session):
     """Everybody who uses the gateway for a while."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._random = session.random
 
     def _stream(self) -> str:
         """The lower the number, the hotter."""
-        return f"team/{min(int(self._random.paretovariate(0.8)) - 1, STREAMS - 1)}"
+        return f"team/{min(int(self.random.paretovariate(0.8)) - 1, STREAMS - 1)}"
 
-    async def create_all(self) -> None:
+    async def prepare(self) -> None:
         for number in range(STREAMS):
             await self._send("PUT", f"team/{number}", b"", "Stream-State: strict")
         for number in range(ARCHIVES):
@@ -56,69 +52,66 @@ class Visitors:
                 await self._send("POST", f"archive/{number}", self._changes(1000), *is_last)
 
     async def _send(self, method: str, path: str, body: bytes, *lines: str) -> None:
-        request = self._session.request(
-            method, path, body=body, lines=lines, content_type=JSON_TYPE
-        )
-        expect(await self._session.fetch(request), 200, 201, 204)
+        request = self.request(method, path, body=body, lines=lines, content_type=JSON_TYPE)
+        expect(await self.fetch(request), 200, 201, 204)
 
     def _changes(self, count: int) -> bytes:
         return json.dumps([self._change() for _ in range(count)]).encode()
 
     def _change(self) -> dict[str, object]:
-        kind = self._random.choice(["user", "message", "flag"])
-        operation = self._random.choice(["insert", "insert", "update", "delete"])
+        kind = self.random.choice(["user", "message", "flag"])
+        operation = self.random.choice(["insert", "insert", "update", "delete"])
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return {
             "type": kind,
-            "key": str(self._random.randrange(200)),
-            "value": {"n": self._random.random()},
+            "key": str(self.random.randrange(200)),
+            "value": {"n": self.random.random()},
             "headers": {"operation": operation, "timestamp": stamp},
         }
 
     async def write(self) -> None:
-        await self._send("POST", self._stream(), self._changes(self._random.randrange(1, 20)))
+        await self._send("POST", self._stream(), self._changes(self.random.randrange(1, 20)))
         await asyncio.sleep(0.1)
 
     async def visit_archive(self) -> None:
-        path = f"archive/{self._random.randrange(ARCHIVES)}"
-        await catch_up(self._session, path, time.perf_counter())
-        await asyncio.sleep(self._random.uniform(0.1, 0.5))
+        path = f"archive/{self.random.randrange(ARCHIVES)}"
+        await catch_up(self, path, time.perf_counter())
+        await asyncio.sleep(self.random.uniform(0.1, 0.5))
 
     async def replay(self) -> None:
-        await catch_up(self._session, self._stream(), time.perf_counter())
-        await asyncio.sleep(self._random.uniform(0.02, 0.2))
+        await catch_up(self, self._stream(), time.perf_counter())
+        await asyncio.sleep(self.random.uniform(0.02, 0.2))
 
-    async def wait(self) -> None:
-        await self._stay(wait_for_news(self._session, self._stream(), NOW))
+    async def wait_at_one(self) -> None:
+        await self._stay(wait_for_news(self, self._stream(), NOW))
 
-    async def follow(self) -> None:
-        await self._stay(follow(self._session, self._stream(), START))
+    async def follow_one(self) -> None:
+        await self._stay(follow(self, self._stream(), START))
 
     async def _stay(self, reading: Awaitable[None]) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._random.uniform(*STAY_SECS)):
+            async with asyncio.timeout(self.random.uniform(*STAY_SECS)):
                 await reading
 
     async def stray(self) -> None:
         """Sometimes without a token, sometimes to nowhere."""
-        tokens = ["no"] if self._random.random() < 0.5 else []
-        async with Client(self._session.target, tokens) as client:
-            asking = client if tokens else self._session
+        tokens = ["no"] if self.random.random() < 0.5 else []
+        async with Client(self.target, tokens) as client:
+            asking = client if tokens else self
             await asking.fetch(asking.request("GET", "nowhere"))
         await asyncio.sleep(0.5)
 
 
 async def visit(url: str, tokens: list[str], seconds: float) -> None:
-    async with Session(Target.parse(url), tokens, Knobs(seconds), prefix="demo") as session:
-        visitors = Visitors(session)
-        await visitors.create_all()
-        await session.begin()
+    async with Visitors(Target.parse(url), tokens, Knobs(seconds), prefix="demo") as visitors:
+        await visitors.prepare()
+        await visitors.begin()
         crowd = [visitors.write] * 3 + [visitors.replay] * READERS + [visitors.stray]
         crowd += [visitors.visit_archive] * VISITORS
-        crowd += [visitors.wait] * WAITERS + [visitors.follow] * FOLLOWERS
+        crowd += [visitors.wait_at_one] * WAITERS + [visitors.follow_one] * FOLLOWERS
         for step in crowd:
-            session.spawn(_repeat(step))
-        await session.finish()
+            visitors.spawn(_repeat(step))
+        await visitors.finish()
 
 
 async def _repeat(step: Callable[[], Awaitable[None]]) -> None:

@@ -5,7 +5,6 @@ use. A plan can be changed while it runs; `injected` tells what has really happe
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from loadtest.peers.process import ROOT, Start
 
 ADDON = Path(__file__).with_name("addon.py")
 PROGRAMS = ROOT / ".venv-mitm" / "bin"
+PLAN, LOG = "plan.json", "faults.jsonl"
 OPTIONS = {
     "connection_strategy": "lazy",  # a server that is away is found out by a request
     "keep_host_header": "true",
@@ -34,16 +34,8 @@ class FaultProxy:
     port: int
     folder: Path
 
-    @property
-    def _plan(self) -> Path:
-        return self.folder / "plan.json"
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "faults.jsonl"
-
     def start(self) -> Start:
-        options = OPTIONS | {"weir_plan": str(self._plan), "weir_log": str(self._log)}
+        options = OPTIONS | {"weir_plan": self.folder / PLAN, "weir_log": self.folder / LOG}
         command = [
             str(find_program("mitmdump")),
             *("--mode", f"reverse:{self.upstream}", "--listen-host", "127.0.0.1"),
@@ -57,15 +49,14 @@ class FaultProxy:
         text = json.dumps(plan)
         parse_plan(text)
         self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self._plan.with_suffix(".new")
+        draft = self.folder / f"{PLAN}.new"
         draft.write_text(text)
-        os.replace(draft, self._plan)
+        draft.replace(self.folder / PLAN)
 
     def injected(self) -> list[dict[str, Any]]:
         """The faults so far, in order. Whole lines only: a killed proxy may leave half of one."""
-        if not self._log.exists():
-            return []
-        lines = self._log.read_text().splitlines(keepends=True)
+        log = self.folder / LOG
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
 

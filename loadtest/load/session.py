@@ -79,7 +79,7 @@ class Session(Client):
         self._until = 0.0
         self._created: list[str] = []
         self._appending = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def when_begun(self, act: Callable[[], Awaitable[None]]) -> None:
         self._on_begin = act
@@ -133,7 +133,7 @@ class Session(Client):
                 await asyncio.sleep(wait_s)
             yield due
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -16,7 +16,7 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import StringIO
@@ -45,6 +45,7 @@ ARRIVAL_SECS = 20.0
 FILLING_LANES = 32
 HEADS_EACH = 20_000  # more than a server remembers
 SMALL_REDIS = ("--maxmemory", "8mb", "--maxmemory-policy", "volatile-lru")
+Live = Callable[[Session, str, str], Awaitable[None]]
 TASKS = re.compile(r"^weir_(?:origin|gateway)_tasks(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 
@@ -61,18 +62,14 @@ class Process:
         group = self.name.partition("-")[0]
         seen = {
             f"{group} memory_mb": resident_bytes(self.pid) / MB,
-            f"{group} descriptors": float(sum(map(_count_descriptors, process_tree(self.pid)))),
+            f"{group} descriptors": float(
+                sum(len(os.listdir(f"/proc/{member}/fd")) for member in process_tree(self.pid))
+            ),
         }
         if self.metrics_port:
             text = await fetch_metrics(Target.local(self.metrics_port))
             seen[f"{group} tasks"] = sum(map(float, TASKS.findall(text)))
         return seen
-
-
-def _count_descriptors(pid: int) -> int:
-    with suppress(OSError):
-        return len(os.listdir(f"/proc/{pid}/fd"))
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class Watch:
         try:
             for process in self.processes:
                 seen.update(await process.look())
-        except Broken:
+        except (Broken, OSError):
             return {}  # half of a sum would look like a fall
         return dict(seen)
 
@@ -131,61 +128,48 @@ def running_servers(
 # -- the crowd -----------------------------------------------------------------------------------
 
 
-class Crowd:
+async def begin_crowd(session: Session) -> None:
     """Everybody who uses the servers, until the session ends."""
+    live = [session.new_path("live") for _ in range(STREAMS)]
+    closed = [session.new_path("closed") for _ in range(CLOSED_STREAMS)]
+    for number, path in enumerate(live):
+        # At all stages of a chunk, as streams are after years: an empty one's tail grows, and
+        # with it what the caches make of the same number of bytes.
+        await session.create(path, b"x" * (number * CHUNK_BYTES // STREAMS))
+    await session.create_all(closed, b"x" * CLOSED_BYTES, closed=True)
+    await session.begin()
+    for number in range(session.knobs.readers):
+        read = follow if number % 2 else wait_for_news
+        session.spawn(stay(session, live[number // 2 % STREAMS], read))
+    session.spawn(session.append_paced(live))
+    session.spawn(read_paced(session, closed))
+    session.spawn(come_and_go(session))
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._live: list[str] = []
-        self._closed: list[str] = []
 
-    async def begin(self) -> None:
-        session = self._session
-        self._live = [session.new_path("live") for _ in range(STREAMS)]
-        self._closed = [session.new_path("closed") for _ in range(CLOSED_STREAMS)]
-        for number, path in enumerate(self._live):
-            # At all stages of a chunk, as streams are after years: an empty one's tail grows, and
-            # with it what the caches make of the same number of bytes.
-            await session.create(path, b"x" * (number * CHUNK_BYTES // STREAMS))
-        await session.create_all(self._closed, b"x" * CLOSED_BYTES, closed=True)
-        await session.begin()
-        for number in range(session.knobs.readers):
-            session.spawn(self._stay(number))
-        session.spawn(session.append_paced(self._live))
-        session.spawn(self._catch_up())
-        session.spawn(self._come_and_go())
+async def stay(session: Session, path: str, read: Live) -> None:
+    """Follow one stream, leave without a word, come back to it, for ever."""
+    await asyncio.sleep(session.random.uniform(0, ARRIVAL_SECS))
+    while True:
+        offset = await catch_up(session, path, time.perf_counter())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(session.random.expovariate(1 / STAY_SECS)):
+                await read(session, path, offset)
 
-    async def _stay(self, number: int) -> None:
-        """Follow one stream, leave without a word, come back to it, for ever."""
-        session = self._session
-        live = follow if number % 2 else wait_for_news
-        path = self._live[number // 2 % STREAMS]
-        await asyncio.sleep(session.random.uniform(0, ARRIVAL_SECS))
-        while True:
-            offset = await catch_up(session, path, time.perf_counter(), "-1")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(session.random.expovariate(1 / STAY_SECS)):
-                    await live(session, path, offset)
 
-    async def _catch_up(self) -> None:
-        session = self._session
-        async for due in session.due_times(session.knobs.rate):
-            path = session.random.choice(self._closed)
-            session.spawn(self._read(path, due))
+async def read_paced(session: Session, paths: Sequence[str]) -> None:
+    async for due in session.due_times(session.knobs.rate):
+        session.spawn(catch_up(session, session.random.choice(paths), due))
 
-    async def _read(self, path: str, due: float) -> None:
-        await catch_up(self._session, path, due)
 
-    async def _come_and_go(self) -> None:
-        """A stream a second: created, written, read, deleted."""
-        session = self._session
-        async for due in session.due_times(1.0):
-            path = session.new_path("short")
-            await session.ask("create", session.request("PUT", path, body=b""), due, 201)
-            await session.append_stamped(path, time.perf_counter())
-            await catch_up(session, path, time.perf_counter())
-            request = session.request("DELETE", path)
-            await session.ask("delete", request, time.perf_counter(), 200, 204)
+async def come_and_go(session: Session) -> None:
+    """A stream a second: created, written, read, deleted."""
+    async for due in session.due_times(1.0):
+        path = session.new_path("short")
+        await session.ask("create", session.request("PUT", path, body=b""), due, 201)
+        await session.append_stamped(path, time.perf_counter())
+        await catch_up(session, path, time.perf_counter())
+        request = session.request("DELETE", path)
+        await session.ask("delete", request, time.perf_counter(), 200, 204)
 
 
 async def fill_memos(session: Session, count: int) -> None:
@@ -209,7 +193,7 @@ async def fill_memos(session: Session, count: int) -> None:
 def run_soak(target: Target, watch: Watch, tokens: TokenFiles, options: Namespace) -> int:
     async def run_crowd(session: Session) -> None:
         await fill_memos(session, HEADS_EACH * options.gateways)
-        await Crowd(session).begin()
+        await begin_crowd(session)
 
     knobs = Knobs(options.minutes * 60, readers=options.readers, rate=options.rate, size=256)
     order = Order(
