@@ -12,7 +12,6 @@ Runs in mitmproxy's own environment; `loadtest.faults.proxy` starts it.
 
 import asyncio
 import json
-import os
 import socket
 import struct
 import sys
@@ -20,7 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from mitmproxy import ctx, http
 from mitmproxy.net.http.http1 import assemble_request
@@ -46,7 +45,6 @@ class Faults:
     def __init__(self) -> None:
         self._planned = Planned(Plan())
         self._stamp = (0, 0)  # of the file that the plan was read from
-        self._log: IO[str] | None = None
 
     def load(self, loader: Any) -> None:
         loader.add_option("weir_plan", str, "", "file with the plan of faults, in JSON")
@@ -162,8 +160,6 @@ class Faults:
     def _note(self, flow: http.HTTPFlow, fault: Fault) -> None:
         if not ctx.options.weir_log:
             return
-        if self._log is None:
-            self._log = open(ctx.options.weir_log, "a", buffering=1)  # noqa: SIM115
         request = flow.request
         query = {name: request.query[name] for name in ("offset", "live") if name in request.query}
         line = {
@@ -177,7 +173,8 @@ class Faults:
             "request_id": request.headers.get("x-request-id", ""),
             **fault.details(),
         }
-        self._log.write(json.dumps(line) + os.linesep)
+        with open(ctx.options.weir_log, "a") as log:
+            log.write(json.dumps(line) + "\n")
 
 
 async def _send_once_more(flow: http.HTTPFlow) -> None:

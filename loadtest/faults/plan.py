@@ -82,10 +82,9 @@ class Fault:
     def details(self) -> dict[str, object]:
         """What is not said by its kind."""
         values = {"ms": self.ms, "status": self.status, "broken": self.broken}
-        shown: dict[str, object] = {name: value for name, value in values.items() if value}
         if self.kind in (Kind.RESET, Kind.TRUNCATE):
-            shown["after_bytes"] = self.after_bytes
-        return shown
+            return {"after_bytes": self.after_bytes}
+        return {name: value for name, value in values.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
