@@ -12,7 +12,7 @@ from tests.helpers.gateway import TokenClient, bearer
 from tests.helpers.rawhttp import EventStream, wait_until
 from tests.helpers.require import need
 
-PATIENCE_S = 30.0
+PATIENCE_SECS = 30.0
 ROWS = """[...document.querySelectorAll("td.col-comment .weir")].map(
     (row) => [...row.children].map((cell) => cell.textContent))"""
 
@@ -32,7 +32,7 @@ def click(page: Page, selector: str, text: str) -> None:
     found = (
         f"[...document.querySelectorAll({selector!r})].find(e => e.innerText.includes({text!r}))"
     )
-    wait_until(lambda: page.evaluate(f"!!{found}"), PATIENCE_S, text)
+    wait_until(lambda: page.evaluate(f"!!{found}"), PATIENCE_SECS, text)
     page.evaluate(f"{found}.click()")
 
 
@@ -44,7 +44,7 @@ def test_the_page_has_the_columns_and_readable_events(inspector: Inspector) -> N
         client.append("demo", b'{"hello":1}', "application/json")
         client.read("demo")
         page = browser.open(inspector.page, width=1400)
-        wait_until(lambda: len(page.evaluate(ROWS)) >= 6, PATIENCE_S)
+        wait_until(lambda: len(page.evaluate(ROWS)) >= 6, PATIENCE_SECS)
         rows = page.evaluate(ROWS)
         assert ["client", "append", "→ 12", "", "write"] in rows
         assert ["origin", "append", "→ 12", "", ""] in rows
@@ -57,7 +57,7 @@ def test_the_page_has_the_columns_and_readable_events(inspector: Inspector) -> N
             click(page, "tr", "live=sse")
             click(page, "nav a", "Response")
             shown = "document.querySelector('.contentview')?.innerText ?? ''"
-            wait_until(lambda: '"hello": 1' in page.evaluate(shown), PATIENCE_S)
+            wait_until(lambda: '"hello": 1' in page.evaluate(shown), PATIENCE_SECS)
             assert "── control" in page.evaluate(shown)
         assert page.complaints == []
 

@@ -13,7 +13,7 @@ from tests.helpers.gateway import LocalGateway, make_gateway_config
 from tests.helpers.origin import LocalOrigin
 
 STARTED = Started("soak", "weir", "http://127.0.0.1:1", 0.0, {}, {})
-WARM_UP_S = 600
+WARM_UP_SECS = 600
 
 
 def run_of(growth: Mapping[str, float], *, waiting: float = 2000.0, failed: int = 0) -> Run:
@@ -31,31 +31,31 @@ def run_of(growth: Mapping[str, float], *, waiting: float = 2000.0, failed: int 
 
 
 def test_steady_processes_pass() -> None:
-    verdict = judge(run_of({"memory_mb": 4.0, "descriptors": -50.0}), WARM_UP_S, 2000)
+    verdict = judge(run_of({"memory_mb": 4.0, "descriptors": -50.0}), WARM_UP_SECS, 2000)
     assert verdict.complaints == [] and len(verdict.trends) == len(TOLERANCES)
     assert "nothing grew" in describe(verdict)
 
 
 @pytest.mark.parametrize("measure", TOLERANCES)
 def test_growth_of_any_kind_is_named(measure: str) -> None:
-    verdict = judge(run_of({measure: 30.0}), WARM_UP_S, 2000)
+    verdict = judge(run_of({measure: 30.0}), WARM_UP_SECS, 2000)
     [complaint] = verdict.complaints
     assert complaint.startswith(f"gateway {measure} grew by 30.0")
     assert "GREW" in describe(verdict)
 
 
 def test_failed_requests_count() -> None:
-    assert judge(run_of({}, failed=5), WARM_UP_S, 2000).complaints == []
-    assert "append: 503" in judge(run_of({}, failed=50), WARM_UP_S, 2000).complaints[0]
+    assert judge(run_of({}, failed=5), WARM_UP_SECS, 2000).complaints == []
+    assert "append: 503" in judge(run_of({}, failed=50), WARM_UP_SECS, 2000).complaints[0]
 
 
 def test_a_crowd_that_was_not_there_proves_nothing() -> None:
-    assert "1500 readers" in judge(run_of({}, waiting=1500.0), WARM_UP_S, 2000).complaints[0]
+    assert "1500 readers" in judge(run_of({}, waiting=1500.0), WARM_UP_SECS, 2000).complaints[0]
 
 
 def test_no_samples_are_no_proof() -> None:
-    run = Run([STARTED, Gauges(WARM_UP_S, {"waiting": 2000.0})])
-    assert judge(run, WARM_UP_S, 2000).complaints == ["nothing was sampled after the warm-up"]
+    run = Run([STARTED, Gauges(WARM_UP_SECS, {"waiting": 2000.0})])
+    assert judge(run, WARM_UP_SECS, 2000).complaints == ["nothing was sampled after the warm-up"]
 
 
 async def test_gateways_are_looked_at_together(origin: LocalOrigin) -> None:
