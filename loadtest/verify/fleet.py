@@ -128,7 +128,7 @@ def make_fleet(folder: Path, jwks_url: str, left_out: Sequence[str] = ()) -> tup
         fleet.front.append(Door(name, fleet.add(name, start)))
 
     def make_envoy() -> Start:
-        # What it writes for the time of its life is left behind where it is killed.
+        # A killed Envoy leaves its temporary files: they belong in the run's folder.
         here = settings | {"TMPDIR": str(folder / ENVOY)}
         log = str(folder / ENVOY / "access.jsonl")
         return start_edge([start.port for start in starts], here, access_log=log)
