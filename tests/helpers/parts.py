@@ -165,6 +165,7 @@ class KeptExchange(Exchange):
         self.aborted = False
         self.gone = False
         self.unread = 0  # what the client has not taken
+        self.is_full = False
         self.room = asyncio.Event()
         self.room.set()
         self.room_bytes: int | None = None  # that it takes before it is full, None for any number
@@ -180,6 +181,7 @@ class KeptExchange(Exchange):
         self.data += data
         if self.room_bytes is not None:
             self.unread += len(data)
+            self.is_full = self.unread > self.room_bytes
             if self.is_full:
                 self.room.clear()
 
@@ -201,16 +203,13 @@ class KeptExchange(Exchange):
         if self.gone:
             raise ConnectionResetError
 
-    @property
-    def is_full(self) -> bool:
-        return self.room_bytes is not None and self.unread > self.room_bytes
-
     def when_writable(self, callback: Callable[[], None]) -> None:
         self._writable = callback
 
     def take(self) -> None:
         """The client takes what there is."""
         self.unread = 0
+        self.is_full = False
         self.room.set()
         writable, self._writable = self._writable, None
         if writable is not None:
