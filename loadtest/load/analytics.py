@@ -29,7 +29,7 @@ from loadtest.peers.servers import need_package, weir_start
 
 HISTORY = History(entities=50_000, rounds=20)
 TENTH = 10
-JOB_TIMEOUT_S = 3600.0
+JOB_TIMEOUT_SECS = 3600.0
 
 # What goaccess is told to find in a line; the duration in its unit is wrong, its work is the same.
 GOACCESS_FIELDS = {
@@ -87,7 +87,7 @@ def report(folder: Path, logs: str, *options: str) -> Job:
     """Into the folder `logs`-out."""
     out = folder / f"{logs}-out"
     command = [*weir_start(), "report", "--logs", str(folder / logs), "--out", str(out), *options]
-    return run_job(command, folder / f"{logs}-report", JOB_TIMEOUT_S)
+    return run_job(command, folder / f"{logs}-report", JOB_TIMEOUT_SECS)
 
 
 def grown_figures(few: Job, few_lines: int, many: Job, many_lines: int) -> dict[str, float]:
@@ -138,7 +138,7 @@ def run_goaccess(logs: Path, name: Path) -> Job:
     command = ["goaccess", "-", "--no-global-config", "--no-progress", "-o", f"{name}.json"]
     command += [f"--log-format={json.dumps(GOACCESS_FIELDS, separators=(',', ':'))}"]
     command += ["--datetime-format=%*", "--date-format=%*", "--time-format=%*"]
-    return run_job(command, name, JOB_TIMEOUT_S, source=["gzip", "-dcf", *files])
+    return run_job(command, name, JOB_TIMEOUT_SECS, source=["gzip", "-dcf", *files])
 
 
 def check_goaccess(path: Path, written: Mapping[str, int]) -> None:
@@ -162,7 +162,7 @@ async def try_messages(launch: Launch, plan: Plan, history: History = HISTORY) -
         plain = run_job(
             [*weir_start(), "state", f"{url}{ROOT}{PATH}", "--json"],
             folder / "plain",
-            JOB_TIMEOUT_S,
+            JOB_TIMEOUT_SECS,
         )
     check_states(folder, plain, history)
     return {
@@ -188,7 +188,7 @@ def check_states(folder: Path, plain: Job, history: History) -> None:
 
 
 def run_python(module: str, arguments: Sequence[str], name: Path) -> Job:
-    return run_job([sys.executable, "-m", module, *arguments], name, JOB_TIMEOUT_S)
+    return run_job([sys.executable, "-m", module, *arguments], name, JOB_TIMEOUT_SECS)
 
 
 SCENARIOS = (

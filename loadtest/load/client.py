@@ -17,7 +17,7 @@ ROOT = "/v1/stream/"
 BINARY, TEXT = "application/octet-stream", "text/plain"
 NEXT_OFFSET = "stream-next-offset"
 UP_TO_DATE = "stream-up-to-date"
-ANSWER_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_SECS = 60.0
 LANES = 64
 METRICS = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 READS = re.compile(r'^weir_origin_requests_total\{method="GET".*\} (\S+)$', re.MULTILINE)
@@ -88,7 +88,7 @@ class Client:
         self._idle += [await connect(self.target) for _ in range(count)]
 
     async def fetch(
-        self, request: bytes, *, timeout_s: float = ANSWER_TIMEOUT_S, keep_body: bool = False
+        self, request: bytes, *, timeout_s: float = ANSWER_TIMEOUT_SECS, keep_body: bool = False
     ) -> Reply:
         connection = await self._take()
         try:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from loadtest.errors import RunFailedError
 from loadtest.load.replies import BadReplyError, Reply, ReplyReader
 
-CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_SECS = 10.0
 BUFFER = memoryview(bytearray(4 << 20))
 """Of all connections: what has been read is taken out of it at once."""
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -206,7 +206,7 @@ async def connect(target: Target) -> Connection:
 
 async def open_socket(target: Target) -> socket.socket:
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        async with asyncio.timeout(CONNECT_TIMEOUT_SECS):
             return await _open(target)
     except TimeoutError:
         raise Broken("no connection in time") from None

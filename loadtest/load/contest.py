@@ -25,7 +25,7 @@ from loadtest.peers.memory import OtherWork, await_idle, cpu_seconds
 from loadtest.peers.names import OURS
 from loadtest.peers.process import Server
 
-SETTLE_LIMIT_S = 3.0
+SETTLE_LIMIT_SECS = 3.0
 BUSY_CLIENT = 0.9
 
 
@@ -232,5 +232,5 @@ def turn_order(peers: list[str], number: int) -> list[str]:
 
 def settle(server: Server) -> None:
     """What one peer has left to do or to write must not slow the next."""
-    await_idle(server.pid, SETTLE_LIMIT_S)
+    await_idle(server.pid, SETTLE_LIMIT_SECS)
     os.sync()

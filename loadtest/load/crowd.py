@@ -21,7 +21,7 @@ MARK = b"#"
 """The end of every message and nowhere else: what a reader has received is counted by it."""
 MESSAGE_BYTES = 256
 RECEIVE_BYTES = 1 << 16
-REPLY_TIMEOUT_S = 30.0
+REPLY_TIMEOUT_SECS = 30.0
 EVENT = re.compile(rb"data: ?\d{9}x")
 """How an event begins. Messages that come close together may share one."""
 STATUS_LINE = b"HTTP/1.1 "
@@ -87,7 +87,7 @@ class Crowd:
             self.received[number] += data
         return False
 
-    async def receive(self, take: Take, timeout_s: float = REPLY_TIMEOUT_S) -> None:
+    async def receive(self, take: Take, timeout_s: float = REPLY_TIMEOUT_SECS) -> None:
         """Hand what arrives to `take` until it says that this was all."""
         if self._is_cut:
             raise Broken(CUT)
@@ -175,7 +175,7 @@ class Writer:
 
     async def finish(self) -> None:
         """Every append must have been taken."""
-        deadline = time.perf_counter() + REPLY_TIMEOUT_S
+        deadline = time.perf_counter() + REPLY_TIMEOUT_SECS
         while self._answers.count(STATUS_LINE) < self._sent:
             if time.perf_counter() > deadline:
                 break
@@ -207,7 +207,7 @@ class Fan:
         """
         self._deadline, self._window = time.perf_counter() + seconds, window
         self._publish()
-        await self._crowd.receive(self.take, seconds + REPLY_TIMEOUT_S)
+        await self._crowd.receive(self.take, seconds + REPLY_TIMEOUT_SECS)
 
     def take(self, came: Came) -> bool:
         for number, data in came:

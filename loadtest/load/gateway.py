@@ -33,10 +33,10 @@ SSE_READERS = 500
 IDLE_READERS = 2000
 MISSES_PER_S = 200
 MISS_CONNECTIONS = 200  # a server that stalls for a second finds all of it waiting, as in life
-ARRIVAL_S = 1.0
+ARRIVAL_SECS = 1.0
 """Long-polls arrive spread over this, as in life: nginx looks every 0.5 s from each one's arrival,
 and readers who all came in one instant would meet it in luck or out of luck together."""
-IDLE_LIMIT_S = 10.0
+IDLE_LIMIT_SECS = 10.0
 LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 _numbers = count()
@@ -118,8 +118,8 @@ async def measure_polls(server: Server, plan: Plan) -> Sample:
     async with new_stream(server, "polls") as (reader, writer, path, offset):
         query = f"?offset={offset}&live=long-poll"
         requests = [reader.request("GET", path, query) for _ in range(POLLS)]
-        async with open_crowd(reader.target, requests, ARRIVAL_S) as crowd:
-            await asyncio.to_thread(await_idle, server.pid, IDLE_LIMIT_S)
+        async with open_crowd(reader.target, requests, ARRIVAL_SECS) as crowd:
+            await asyncio.to_thread(await_idle, server.pid, IDLE_LIMIT_SECS)
             if any(crowd.received):
                 raise WrongAnswerError("a long-poll was answered before there was anything")
             watch = Stopwatch(server)
@@ -139,7 +139,7 @@ async def open_fan(server: Server, name: str, readers: int) -> AsyncIterator[Fan
     """Event streams that have all begun, and a server that has nothing left to do for them."""
     async with new_stream(server, name) as (reader, writer, path, _):
         async with open_events(reader, path, readers) as crowd:
-            await asyncio.to_thread(await_idle, server.pid, IDLE_LIMIT_S)
+            await asyncio.to_thread(await_idle, server.pid, IDLE_LIMIT_SECS)
             fan = Fan(crowd, writer)
             yield fan
             fan.check()

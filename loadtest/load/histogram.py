@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-SMALLEST_S = 1e-5
+SMALLEST_SECS = 1e-5
 WIDTH = math.log(1.05)
 
 Histogram = Mapping[int, int]
@@ -15,12 +15,12 @@ Histogram = Mapping[int, int]
 
 
 def bin_of(seconds: float) -> int:
-    return max(0, math.ceil(math.log(max(seconds, SMALLEST_S) / SMALLEST_S) / WIDTH))
+    return max(0, math.ceil(math.log(max(seconds, SMALLEST_SECS) / SMALLEST_SECS) / WIDTH))
 
 
 def top_of(number: int) -> float:
     """The longest time, in seconds, that the bin counts."""
-    return SMALLEST_S * math.exp(number * WIDTH)
+    return SMALLEST_SECS * math.exp(number * WIDTH)
 
 
 def total(histograms: Iterable[Histogram]) -> Counter[int]:

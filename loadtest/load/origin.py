@@ -23,7 +23,7 @@ CROWD_PIECES, CROWD_PIECE_BYTES = 20, 100_000
 IDLE_STREAMS = 100_000
 BIG_PIECES, BIG_PIECE_BYTES = 500, 1_000_000
 CONTENT = bytes(range(256)) * (READ_BYTES // 256)
-SHORTEST_CPU_S = 0.01  # what the kernel's clock can tell from nothing
+SHORTEST_CPU_SECS = 0.01  # what the kernel's clock can tell from nothing
 
 
 def numbered(prefix: str, count: int) -> list[str]:
@@ -76,7 +76,7 @@ def measure_wrk(server: Server, load: Load, plan: Plan) -> tuple[WrkResult, Samp
     result, client_cpu_s = run_wrk(server.port, load, plan.load_s)
     server_cpu_s = cpu_seconds(server.pid) - cpu_before
     figures = {"rate": result.rate, "p50": result.p50_ms, "p99": result.p99_ms}
-    figures["per core"] = result.requests / max(server_cpu_s, SHORTEST_CPU_S)
+    figures["per core"] = result.requests / max(server_cpu_s, SHORTEST_CPU_SECS)
     took_s = result.duration_s
     return result, Sample(figures, server_cpu_s / took_s, client_cpu_s / took_s)
 

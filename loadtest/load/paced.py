@@ -15,7 +15,7 @@ from loadtest.peers.names import ENVOY, NGINX, NODE, OURS, VARNISH
 from protocol.offsets import START
 
 ZIPF = 1.1
-ARRIVAL_S = 1.0
+ARRIVAL_SECS = 1.0
 
 
 Read = Callable[[Session, str, str], Coroutine[Any, Any, None]]
@@ -133,7 +133,7 @@ async def run_browsers(session: Session) -> None:
 
 async def _browse(session: Session, paths: Sequence[str], *, by_polls: bool) -> None:
     path, offset = session.random.choice(paths), START
-    await asyncio.sleep(session.random.uniform(0, ARRIVAL_S))
+    await asyncio.sleep(session.random.uniform(0, ARRIVAL_SECS))
     while True:
         offset = await catch_up(session, path, time.perf_counter(), offset)
         live = wait_for_news if by_polls else follow
@@ -152,7 +152,7 @@ async def _gather_crowd(session: Session, reader: Callable[[], Coroutine[Any, An
     """All are there before the clock runs; they come one after another, as in life."""
     for _ in range(session.knobs.readers):
         session.spawn(reader())
-        await asyncio.sleep(ARRIVAL_S / session.knobs.readers)
+        await asyncio.sleep(ARRIVAL_SECS / session.knobs.readers)
     deadline = time.perf_counter() + 30
     while session.waiting < session.knobs.readers:
         if time.perf_counter() > deadline:

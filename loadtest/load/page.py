@@ -31,7 +31,7 @@ PICTURE = (1000, 1840)
 HEADLINE = "polls"
 HEADLINE_PICTURE = (1000, 480)
 SHARES = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-SHOT_TIMEOUT_S = 60.0
+SHOT_TIMEOUT_SECS = 60.0
 
 Figure = Callable[[Sequence[Second]], float]
 
@@ -262,7 +262,7 @@ def draw_picture(html: str, path: Path, wide_and_tall: tuple[int, int]) -> None:
             check=False,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=SHOT_TIMEOUT_S,
+            timeout=SHOT_TIMEOUT_SECS,
         )
     if not path.exists():
         raise RunFailedError(f"the browser drew no {path.name}")

@@ -7,13 +7,13 @@ import time
 from loadtest.load.client import NEXT_OFFSET, reached_tail
 from loadtest.load.connection import Broken, Connection, connect
 from loadtest.load.replies import verdict_of
-from loadtest.load.session import HOLD_TIMEOUT_S, Session
+from loadtest.load.session import HOLD_TIMEOUT_SECS, Session
 from protocol.offsets import START
 
 CURSOR = "stream-cursor"
 CONTROL_OFFSET = re.compile(rb'"streamNextOffset"\s*:\s*"([^"]+)"')
 BLOCK_END = re.compile(rb"\r?\n\r?\n")
-PAUSE_S = (0.05, 0.5)
+PAUSE_SECS = (0.05, 0.5)
 """Before trying again after a failure: at random in between, as good clients do."""
 
 
@@ -44,7 +44,7 @@ async def wait_for_news(session: Session, path: str, offset: str) -> None:
             try:
                 if connection is None or not connection.usable:
                     connection = await connect(session.target)
-                async with asyncio.timeout(HOLD_TIMEOUT_S):
+                async with asyncio.timeout(HOLD_TIMEOUT_SECS):
                     request = session.request("GET", path, query)
                     reply = await connection.ask(request, keep_body=True)
             except (Broken, TimeoutError) as error:
@@ -108,7 +108,7 @@ async def _follow_once(session: Session, path: str, events: Events, since: float
 
 async def _failed(session: Session, what: str, reason: str, since: float = 0.0) -> float:
     session.meter.failed(what, reason)
-    await asyncio.sleep(session.random.uniform(*PAUSE_S))
+    await asyncio.sleep(session.random.uniform(*PAUSE_SECS))
     return since
 
 

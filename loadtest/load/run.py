@@ -28,8 +28,8 @@ from loadtest.peers.memory import resident_bytes
 
 RESULTS = Path("load-results")
 UP_AND_CLEAR = "\x1b[{}F\x1b[J"
-RESTART_TIMEOUT_S = 60.0
-TICK_S = 0.005
+RESTART_TIMEOUT_SECS = 60.0
+TICK_SECS = 0.005
 
 OnSecond = Callable[[list[Second], Gauges], None]
 
@@ -183,10 +183,10 @@ class Recorder:
         await self._begun.wait()
         due = time.perf_counter()
         while True:
-            due += TICK_S
+            due += TICK_SECS
             await asyncio.sleep(due - time.perf_counter())
             now = time.perf_counter()
-            self._session.meter.lagged(now - due, TICK_S)
+            self._session.meter.lagged(now - due, TICK_SECS)
             due = now
 
     def end(self) -> None:
@@ -257,7 +257,7 @@ def restart_by(command: str) -> Restart:
 
     async def restart() -> None:
         process = await asyncio.create_subprocess_shell(command)
-        async with asyncio.timeout(RESTART_TIMEOUT_S):
+        async with asyncio.timeout(RESTART_TIMEOUT_SECS):
             await process.wait()
 
     return restart

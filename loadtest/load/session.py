@@ -24,11 +24,11 @@ from protocol.offsets import START
 MARK = b"#"
 STAMP = re.compile(rb"(\d{20})x*" + MARK)
 """Messages carry the time at which they were due, in nanoseconds."""
-ANSWER_TIMEOUT_S = 30.0
-DELIVERY_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_SECS = 30.0
+DELIVERY_TIMEOUT_SECS = 10.0
 """After the last append: what has not arrived by then never will."""
-REMOVAL_TIMEOUT_S = 20.0
-HOLD_TIMEOUT_S = 90.0
+REMOVAL_TIMEOUT_SECS = 20.0
+HOLD_TIMEOUT_SECS = 90.0
 """For long-polls: above the time that any server holds one."""
 
 Restart = Callable[[], Awaitable[None]]
@@ -153,7 +153,7 @@ class Session(Client):
     async def drain(self) -> None:
         """Let paced requests that have left be answered, each within its own time."""
         while self._tasks:
-            await asyncio.wait(self._tasks, timeout=ANSWER_TIMEOUT_S)
+            await asyncio.wait(self._tasks, timeout=ANSWER_TIMEOUT_SECS)
 
     async def ask(
         self, what: str, request: bytes, due: float, *statuses: int, late: bool = True
@@ -162,7 +162,7 @@ class Session(Client):
         if late:
             self.meter.left(time.perf_counter() - due)
         try:
-            reply = await self.fetch(request, timeout_s=ANSWER_TIMEOUT_S)
+            reply = await self.fetch(request, timeout_s=ANSWER_TIMEOUT_SECS)
         except Broken as error:
             self.meter.failed(what, str(error))
             return None
@@ -192,7 +192,7 @@ class Session(Client):
 
     async def await_deliveries(self) -> None:
         """Every reader is to have every message; a slow server must not lose them unseen."""
-        deadline = self._until + DELIVERY_TIMEOUT_S
+        deadline = self._until + DELIVERY_TIMEOUT_SECS
         while self._appending or self._undelivered > 0:
             if time.perf_counter() > deadline:
                 self.meter.failed("delivered", "never arrived", max(self._undelivered, 0))
@@ -212,11 +212,13 @@ class Session(Client):
 
         async def remove() -> None:
             for path in unread:
-                reply = await self.fetch(self.request("DELETE", path), timeout_s=ANSWER_TIMEOUT_S)
+                reply = await self.fetch(
+                    self.request("DELETE", path), timeout_s=ANSWER_TIMEOUT_SECS
+                )
                 if reply.status in (401, 403):
                     return
 
         with suppress(Broken, TimeoutError):
-            async with asyncio.timeout(REMOVAL_TIMEOUT_S):
+            async with asyncio.timeout(REMOVAL_TIMEOUT_SECS):
                 await asyncio.gather(*(remove() for _ in range(8)))
         self.close()

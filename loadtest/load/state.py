@@ -33,8 +33,8 @@ from protocol.state import Materialised, parse_message, split_array
 HISTORY = History()
 PATH = "bench/state"  # within the scope of the tokens
 BOOTSTRAPS = 20  # in a round: each takes too short a time to be believed alone
-COMPACT_TIMEOUT_S = 120
-RECLAIM_TIMEOUT_S = 30.0
+COMPACT_TIMEOUT_SECS = 120
+RECLAIM_TIMEOUT_SECS = 30.0
 BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system's are
 EMPTY_BYTES = 100_000  # folders take room too
 
@@ -167,7 +167,7 @@ def compact(port: int) -> None:
     command = [*weir_start(), "compact", f"http://127.0.0.1:{port}{ROOT}{PATH}"]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMPACT_TIMEOUT_S, check=False
+            command, capture_output=True, text=True, timeout=COMPACT_TIMEOUT_SECS, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise RunFailedError("weir compact did not end") from error
@@ -194,7 +194,7 @@ def allocated_bytes(folder: Path) -> int:
 
 def await_reclaimed(data_dir: Path) -> None:
     """The checkpoint after a snapshot gives back what it covers, here everything."""
-    deadline = time.monotonic() + RECLAIM_TIMEOUT_S
+    deadline = time.monotonic() + RECLAIM_TIMEOUT_SECS
     while allocated_bytes(data_dir / "segments") > EMPTY_BYTES:
         if time.monotonic() > deadline:
             raise RunFailedError("what the snapshot covers was not given back")

@@ -10,7 +10,7 @@ from loadtest.errors import RunFailedError
 from loadtest.peers.debian import ensure_debian
 
 SCRIPT = Path(__file__).with_name("requests.lua")
-REPLY_TIMEOUT_S = 10
+REPLY_TIMEOUT_SECS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,11 @@ def run_wrk(port: int, load: Load, seconds: float) -> tuple[WrkResult, float]:
     """Run the load; the checked result and the CPU seconds that wrk itself took."""
     before = _children_cpu_s()
     command = ["wrk", "-t1", f"-c{load.connections}", f"-d{max(round(seconds), 1)}s"]
-    command += [f"--timeout={REPLY_TIMEOUT_S}s", f"--script={SCRIPT}", f"http://127.0.0.1:{port}"]
+    command += [
+        f"--timeout={REPLY_TIMEOUT_SECS}s",
+        f"--script={SCRIPT}",
+        f"http://127.0.0.1:{port}",
+    ]
     command += ["--", load.method, load.prefix, str(load.streams), str(load.body_bytes)]
     command += ["unlike"] if load.unlike else []
     command += [str(load.tokens)] if load.tokens else []

@@ -14,7 +14,7 @@ from string import Template
 from loadtest.peers.tokens import AUDIENCE, ISSUER
 
 NCHAN_MODULE = "ngx_nchan_module.so"
-LOCK_S = 70
+LOCK_SECS = 70
 """Above the origin's long-poll hold: with nginx's default of 5 s every waiter would go upstream."""
 
 NGINX_FRAME = """\
@@ -140,7 +140,7 @@ ENVOY = Template("""\
 
 
 def build_nginx(folder: Path, port: int, origin_port: int, user: str) -> str:
-    http = NGINX_CACHE.format(folder=folder, port=port, origin_port=origin_port, lock=LOCK_S)
+    http = NGINX_CACHE.format(folder=folder, port=port, origin_port=origin_port, lock=LOCK_SECS)
     return NGINX_FRAME.format(load="", user=_user_line(user), folder=folder, http=http)
 
 
@@ -156,7 +156,7 @@ def _user_line(user: str) -> str:
 
 
 def build_vcl(origin_port: int) -> str:
-    return VARNISH.format(origin_port=origin_port, lock=LOCK_S)
+    return VARNISH.format(origin_port=origin_port, lock=LOCK_SECS)
 
 
 def build_envoy(port: int, origin_port: int, jwks: str, *, remember_tokens: bool) -> str:

@@ -13,7 +13,7 @@ from typing import IO
 from loadtest.errors import RunFailedError
 from loadtest.peers.memory import PeakMemory, cpu_seconds
 
-LOOK_EVERY_S = 0.2  # a Java process has hundreds of threads to look through
+LOOK_EVERY_SECS = 0.2  # a Java process has hundreds of threads to look through
 LAST_WORDS = 300
 
 
@@ -71,7 +71,7 @@ def _await_end(process: "subprocess.Popen[bytes]", deadline: float) -> tuple[flo
     cpu_s, peak = 0.0, PeakMemory(process.pid)
     while True:
         try:
-            process.wait(LOOK_EVERY_S)
+            process.wait(LOOK_EVERY_SECS)
         except subprocess.TimeoutExpired:
             cpu_s = max(cpu_s, cpu_seconds(process.pid))
             peak.sample()

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-SAMPLE_EVERY_S = 0.01
-IDLE_FOR_S = 0.2
+SAMPLE_EVERY_SECS = 0.01
+IDLE_FOR_SECS = 0.2
 MB = 1_000_000
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -109,9 +109,9 @@ def await_idle(pid: int, limit_s: float) -> None:
     deadline = time.monotonic() + limit_s
     before = cpu_seconds(pid)
     while time.monotonic() < deadline:
-        time.sleep(IDLE_FOR_S)
+        time.sleep(IDLE_FOR_SECS)
         now = cpu_seconds(pid)
-        if now - before < IDLE_FOR_S * 0.1:
+        if now - before < IDLE_FOR_SECS * 0.1:
             return
         before = now
 
@@ -135,7 +135,7 @@ def watch_memory(pid: int) -> Iterator[PeakMemory]:
     stop = threading.Event()
 
     def watch() -> None:
-        while not stop.wait(SAMPLE_EVERY_S):
+        while not stop.wait(SAMPLE_EVERY_SECS):
             peak.sample()
 
     watcher = threading.Thread(target=watch, name="memory watcher", daemon=True)

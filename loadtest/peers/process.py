@@ -22,9 +22,9 @@ from loadtest.errors import RunFailedError
 from wire.programs import end_with_parent
 
 ROOT = Path(__file__).parents[2]
-READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
-POLL_S = 0.005
+READY_TIMEOUT_SECS = 60.0
+STOP_TIMEOUT_SECS = 30.0
+POLL_SECS = 0.005
 SERVER_PORTS = (10_000, 32_000)
 """None that Linux gives to outgoing connections: one could take a port while its server is away."""
 
@@ -79,7 +79,7 @@ class Process:
 
     def await_ready(self) -> int:
         assert self._process is not None
-        deadline = time.monotonic() + READY_TIMEOUT_S
+        deadline = time.monotonic() + READY_TIMEOUT_SECS
         while time.monotonic() < deadline:
             port = self._start.port or self._announced_port()
             if port and self._serves(port):
@@ -87,8 +87,8 @@ class Process:
             if (code := self._process.poll()) is not None:
                 ended = f"{self._log.stem} did not start (exit code {code})"
                 raise RunFailedError(f"{ended}, see {self._log}: {self._last_words()}")
-            time.sleep(POLL_S)
-        raise RunFailedError(f"{self._log.stem} was not ready after {READY_TIMEOUT_S:g} s")
+            time.sleep(POLL_SECS)
+        raise RunFailedError(f"{self._log.stem} was not ready after {READY_TIMEOUT_SECS:g} s")
 
     def _serves(self, port: int) -> bool:
         with suppress(OSError):
@@ -138,7 +138,7 @@ class Process:
             return
         self.send_signal(number)
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            self._process.wait(STOP_TIMEOUT_SECS)
         except subprocess.TimeoutExpired:
             self.send_signal(signal.SIGKILL)
             self._process.wait()

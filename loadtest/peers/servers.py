@@ -38,7 +38,7 @@ from wire.programs import packed_program
 
 HOME = Path(__file__).parents[1]
 REFERENCE = "@durable-streams/server"
-INSTALL_TIMEOUT_S = 300.0
+INSTALL_TIMEOUT_SECS = 300.0
 
 # Load comes from few subjects: each may use all that a gateway has.
 FOR_FEW_SUBJECTS = {
@@ -194,7 +194,7 @@ def ensure_reference() -> None:
     command += ["ci", "--no-audit", "--no-fund"]
     try:
         subprocess.run(
-            command, cwd=HOME, check=True, capture_output=True, timeout=INSTALL_TIMEOUT_S
+            command, cwd=HOME, check=True, capture_output=True, timeout=INSTALL_TIMEOUT_SECS
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise UnavailableError(f"the reference server cannot be installed: {error}") from error

@@ -16,7 +16,7 @@ from jwt.algorithms import RSAAlgorithm
 
 ISSUER, AUDIENCE = "https://issuer.example", "weir"
 SCOPE = "read:bench/*"
-LIFETIME_S = 12 * 3600
+LIFETIME_SECS = 12 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class SigningKey:
     def sign(self, subject: str, scope: str) -> str:
         now = int(time.time())
         claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": subject, "scope": scope}
-        times = {"iat": now, "exp": now + LIFETIME_S}
+        times = {"iat": now, "exp": now + LIFETIME_SECS}
         return jwt.encode(claims | times, self.private, "RS256", headers={"kid": self.name})
 
     def public(self) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def test_messages_that_never_arrive_are_failures(
         await asyncio.Event().wait()
 
     monkeypatch.setattr("loadtest.load.paced.wait_for_news", sleep_through)
-    monkeypatch.setattr("loadtest.load.session.DELIVERY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("loadtest.load.session.DELIVERY_TIMEOUT_SECS", 0.1)
     order = make_order("polls", gateway, origin, tmp_path)
     assert run_order(order, io.StringIO()).failures() == {"delivered: never arrived": 5 * 20}
 

@@ -118,6 +118,6 @@ async def test_another_message_is_noticed() -> None:
 
 
 async def test_messages_that_do_not_arrive_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loadtest.load.crowd.REPLY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("loadtest.load.crowd.REPLY_TIMEOUT_SECS", 0.1)
     with pytest.raises(Broken, match="in vain"):
         await fan_out([(0, build_message(1))])

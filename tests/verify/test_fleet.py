@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import RunFailedError
-from loadtest.peers.process import READY_TIMEOUT_S, Process, Start, free_port
+from loadtest.peers.process import READY_TIMEOUT_SECS, Process, Start, free_port
 from loadtest.verify.doors import Door
 from loadtest.verify.fleet import Fleet, make_fleet
 from tests.helpers.processes import is_gone
@@ -78,7 +78,7 @@ def test_nothing_of_a_fleet_outlives_a_run_that_is_killed(tmp_path: Path) -> Non
         [sys.executable, "-c", RUN, PROGRAM, str(free_port())], env=env, cwd=tmp_path
     )
     try:
-        wait_until(lambda: is_written(tmp_path / "part"), READY_TIMEOUT_S)
+        wait_until(lambda: is_written(tmp_path / "part"), READY_TIMEOUT_SECS)
         part = int((tmp_path / "part/pid").read_text())
         assert not is_gone(part)
     finally:
