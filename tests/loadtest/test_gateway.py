@@ -29,8 +29,8 @@ READERS = 20
 def server(origin: LocalOrigin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     for name, value in {"POLLS": READERS, "SSE_READERS": READERS, "MISS_CONNECTIONS": 5}.items():
         monkeypatch.setattr(gateway, name, value)
-    monkeypatch.setattr(gateway, "ARRIVAL_S", 0.1)
-    monkeypatch.setattr(gateway, "IDLE_LIMIT_S", 0.5)
+    monkeypatch.setattr(gateway, "ARRIVAL_SECS", 0.1)
+    monkeypatch.setattr(gateway, "IDLE_LIMIT_SECS", 0.5)
     tokens = tmp_path / "tokens.txt"
     tokens.write_text("one\ntwo\n")
     return Server(os.getpid(), origin.port, 0.0, origin_port=origin.port, tokens=tokens)

@@ -154,7 +154,7 @@ def test_holes_take_no_room_on_the_disk(tmp_path: Path) -> None:
 def test_room_that_is_not_given_back_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state, "RECLAIM_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(state, "RECLAIM_TIMEOUT_SECS", 0.0)
     (tmp_path / "segments").mkdir()
     await_reclaimed(tmp_path)
     (tmp_path / "segments/one.seg").write_bytes(os.urandom(500_000))
