@@ -73,12 +73,7 @@ class Gateway:
         )
         tails = make_tails(config)
         self.cache = Cache(
-            config,
-            backends.upstream,
-            holdings,
-            purges,
-            backends.redis_cache,
-            tails.followed_to,
+            config, backends.upstream, holdings, purges, backends.redis_cache, tails.followed_to
         )
         passes = Passes(
             config, backends.upstream, holdings.streams, purges, answers, backends.spools

@@ -219,10 +219,7 @@ class Passes:
         if headers.pop("stream-forked-from", None) is not None and call.fork_source:
             headers["stream-forked-from"] = call.fork_source  # as authorised, not as spelled
         return upstream_headers(
-            headers,
-            subject=call.principal.subject,
-            request_id=call.request_id,
-            token=call.token,
+            headers, subject=call.principal.subject, request_id=call.request_id, token=call.token
         )
 
     def _reply(self, call: Call, response: UpstreamResponse) -> Reply:

@@ -38,11 +38,7 @@ class Holder(Protocol):
 
 class Purges:
     def __init__(
-        self,
-        holdings: Holdings,
-        second: RedisCache | None,
-        notices: Notices,
-        hook: PurgeHook,
+        self, holdings: Holdings, second: RedisCache | None, notices: Notices, hook: PurgeHook
     ) -> None:
         self._store = holdings.store
         self._flights = holdings.flights

@@ -52,10 +52,7 @@ from gateway.connections import (
     NoConnectionInTime,
     encode_head,
 )
-from gateway.rules.forwarding import (
-    REPEATABLE_METHODS,
-    is_repeatable,
-)
+from gateway.rules.forwarding import REPEATABLE_METHODS, is_repeatable
 from gateway.slots import Payers, Slots
 from gateway.taking import NO_BODY, BegunAnswer, check_head, gather_body
 from protocol.names import ACCESS_KEY

@@ -85,12 +85,7 @@ class Origin:
         # aiohttp waits for this time twice: for the handlers, and then for their tasks.
         self._runner = web.ServerRunner(self._server, shutdown_timeout=server.drain_secs / 2)
         await self._runner.setup()
-        site = web.TCPSite(
-            self._runner,
-            server.host,
-            server.port,
-            backlog=BACKLOG,
-        )
+        site = web.TCPSite(self._runner, server.host, server.port, backlog=BACKLOG)
         try:
             await site.start()
         except OSError as error:

@@ -68,12 +68,7 @@ Key = tuple[int, int]
 
 class Chunks:
     def __init__(
-        self,
-        storage: Storage,
-        streams: Mapping[int, Stream],
-        *,
-        chunk_bytes: int,
-        cache_bytes: int,
+        self, storage: Storage, streams: Mapping[int, Stream], *, chunk_bytes: int, cache_bytes: int
     ) -> None:
         self._storage = storage
         self._streams = streams  # by their ids

@@ -114,12 +114,7 @@ class Creations:
             return await self._create_stream(name, request, inherited, body, location)
 
     async def _create_stream(
-        self,
-        name: str,
-        request: Create,
-        inherited: Inheritance | None,
-        body: bytes,
-        location: str,
+        self, name: str, request: Create, inherited: Inheritance | None, body: bytes, location: str
     ) -> Reply | None:
         if name in self._registry.by_name:  # while the fork was prepared
             return None

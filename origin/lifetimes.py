@@ -24,11 +24,7 @@ SPARE_DEADLINES = 1024
 
 class Lifetimes:
     def __init__(
-        self,
-        registry: Registry,
-        removals: Removals,
-        staging: Staging,
-        clock_ms: Callable[[], int],
+        self, registry: Registry, removals: Removals, staging: Staging, clock_ms: Callable[[], int]
     ) -> None:
         self._registry = registry
         self._removals = removals

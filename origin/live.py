@@ -23,14 +23,7 @@ from protocol.media import text_like
 from protocol.offsets import format_offset
 from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import Read
-from protocol.sse import (
-    ROTATION_JITTER,
-    HeldText,
-    base64_event,
-    comment,
-    control_event,
-    data_event,
-)
+from protocol.sse import ROTATION_JITTER, HeldText, base64_event, comment, control_event, data_event
 
 
 class Live:

@@ -220,9 +220,7 @@ def refused(judgement: Judgement, state: StreamState, request: Append) -> Reply:
             )
         case Judgement.TYPE_MISMATCH:
             return problem(
-                409,
-                "content-type-mismatch",
-                f"The stream holds {media_type(state.content_type)}.",
+                409, "content-type-mismatch", f"The stream holds {media_type(state.content_type)}."
             )
         case Judgement.SEQ_REGRESSION:
             return problem(

@@ -44,10 +44,7 @@ def _traffic(usage: DataFrame) -> DataFrame:
     return (
         usage.where("stream != ''")
         .groupBy("stream", "subject")
-        .agg(
-            *(F.sum(name).alias(name) for name in _TRAFFIC),
-            F.max("last_seen").alias("last_seen"),
-        )
+        .agg(*(F.sum(name).alias(name) for name in _TRAFFIC), F.max("last_seen").alias("last_seen"))
         .groupBy("stream")
         .agg(
             *(F.sum(name).alias(name) for name in _TRAFFIC),

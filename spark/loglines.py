@@ -74,11 +74,7 @@ def _open(path: Path) -> "BufferedReader | gzip.GzipFile":
 
 
 def _read(
-    file: "BufferedReader | gzip.GzipFile",
-    name: str,
-    start: int,
-    end: int | None,
-    block_bytes: int,
+    file: "BufferedReader | gzip.GzipFile", name: str, start: int, end: int | None, block_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     at = start  # of the first byte that is not given out yet: held back, or still in the file
     if start > 0:  # the line that reaches into the piece belongs to the one before

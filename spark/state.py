@@ -115,8 +115,7 @@ def counts(current: DataFrame, churn: DataFrame) -> DataFrame:
     """Per stream and type: what there is, and how it came to be. `growth` is that of changes with
     a time, null if there are none."""
     entities = current.groupBy("stream", "type").agg(
-        F.count(F.lit(1)).alias("entities"),
-        F.sum(F.octet_length("value")).alias("value_bytes"),
+        F.count(F.lit(1)).alias("entities"), F.sum(F.octet_length("value")).alias("value_bytes")
     )
     changed = churn.groupBy("stream", "type").agg(
         *(F.sum(name).alias(name) for name in _COUNTS[:3]),

@@ -347,10 +347,7 @@ def _progress(
         old.select("stream", *_SUMS, "last_time")
         .unionByName(new.drop("reached"))
         .groupBy("stream")
-        .agg(
-            *(F.sum(name).alias(name) for name in _SUMS),
-            F.max("last_time").alias("last_time"),
-        )
+        .agg(*(F.sum(name).alias(name) for name in _SUMS), F.max("last_time").alias("last_time"))
     )
     return (
         now.join(new.select("stream", "reached"), "stream", "left")

@@ -48,11 +48,7 @@ Bins = Mapping[int, int]  # requests by microseconds
 
 class Summary:
     def __init__(
-        self,
-        session: SparkSession,
-        tables: Tables,
-        schemas: Mapping[str, Any],
-        most: int = LARGEST,
+        self, session: SparkSession, tables: Tables, schemas: Mapping[str, Any], most: int = LARGEST
     ) -> None:
         """`schemas` are those of the tables that are made of requests."""
         self._session = session

@@ -12,10 +12,7 @@ from wire.encoding import encode_head, encode_lines
 from wire.sections import HttpConfig
 
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,255}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?")
-_SECURITY: Headers = (
-    ("Server", "weir"),
-    ("X-Content-Type-Options", "nosniff"),
-)
+_SECURITY: Headers = (("Server", "weir"), ("X-Content-Type-Options", "nosniff"))
 _ANY_ORIGIN: Headers = (
     ("Access-Control-Allow-Origin", "*"),
     ("Access-Control-Expose-Headers", "*"),

@@ -79,11 +79,7 @@ def condition(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def upstream_headers(
-    headers: Mapping[str, str],
-    *,
-    subject: str = "",
-    request_id: str = "",
-    token: str | None = None,
+    headers: Mapping[str, str], *, subject: str = "", request_id: str = "", token: str | None = None
 ) -> dict[str, str]:
     """A whole request's: `headers` are our own or `client_headers`; the rest says who asks.
 

@@ -12,14 +12,7 @@ import msgspec
 
 from origin.storage.base import DamagedData
 from origin.storage.datafolder import DataFolder
-from origin.storage.format import (
-    NO_EXTENT,
-    CatalogGone,
-    CatalogStream,
-    Checkpoint,
-    Extent,
-    Frame,
-)
+from origin.storage.format import NO_EXTENT, CatalogGone, CatalogStream, Checkpoint, Extent, Frame
 from origin.storage.journal import JournalFile
 from origin.storage.stored import Stored
 

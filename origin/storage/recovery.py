@@ -26,15 +26,7 @@ from origin.storage.format import (
 )
 from origin.storage.journal import Journal, LastBatch
 from origin.storage.stored import Stored
-from protocol.stream import (
-    Appended,
-    Created,
-    Record,
-    Removed,
-    Trimmed,
-    apply,
-    begin,
-)
+from protocol.stream import Appended, Created, Record, Removed, Trimmed, apply, begin
 
 log = logging.getLogger("weir.storage")
 

@@ -3,48 +3,21 @@
 import math
 from collections.abc import Callable, Mapping
 
-from pages.blocks import (
-    Section,
-    data_table,
-    empty,
-    numbers,
-    pictures,
-    section,
-    side_by_side,
-    words,
-)
+from pages.blocks import Section, data_table, empty, numbers, pictures, section, side_by_side, words
 from pages.charts import Bar, Frame, Series, bar_list, line_chart, stacked_chart
 from pages.figures import count, duration, ratio, share, size, step_name, times
 from pages.marks import key, reach, split
 from pages.markup import Child, Markup, tag
-from pages.scales import (
-    DURATIONS_MS,
-    SHARE,
-    Scale,
-    TimeAxis,
-    linear_scale,
-    log_scale,
-    time_axis,
-)
+from pages.scales import DURATIONS_MS, SHARE, Scale, TimeAxis, linear_scale, log_scale, time_axis
 from protocol.accesslog import READ_VERDICTS, VERDICTS
-from spark.report.data import (
-    MAX_SLOTS,
-    ModeTimes,
-    Moment,
-    ReportData,
-    Totals,
-)
+from spark.report.data import MAX_SLOTS, ModeTimes, Moment, ReportData, Totals
 
 # From the bottom of a pile to its top: by the gateway alone, with the origin, not at all.
 PILE = ("hit", "hub", "stale", "revalidated", "miss", "pass", "refused", "error")
 assert set(PILE) == set(VERDICTS)
 # What is told of a mode's times, and where they went: names and styles.
 RANKS = {"p50": "circle", "p95": "square", "p99": "diamond"}
-PARTS = {
-    "origin": "t-upstream",
-    "shared fetch or hub": "t-wait",
-    "gateway and client": "t-own",
-}
+PARTS = {"origin": "t-upstream", "shared fetch or hub": "t-wait", "gateway and client": "t-own"}
 RATIOS = (("hit", "hits", "line-1"), ("hub", "hub", "line-2"), ("collapsed", "collapsed", "line-4"))
 LOG_SPREAD = 30  # from which ratio of largest to smallest a logarithmic scale reads better
 NO_REQUESTS = "No requests: the log files that were read hold no line that could be used."

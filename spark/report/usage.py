@@ -3,16 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from pages.blocks import (
-    Section,
-    data_table,
-    empty,
-    names,
-    numbers,
-    pictures,
-    section,
-    side_by_side,
-)
+from pages.blocks import Section, data_table, empty, names, numbers, pictures, section, side_by_side
 from pages.charts import Bar, Frame, Series, bar_list, column_chart, stacked_chart
 from pages.figures import (
     NBSP,
@@ -122,10 +113,7 @@ def sessions_section(data: ReportData) -> Section:
     while len(lengths) > 3 and not lengths[-1].value:
         lengths.pop()
     histogram = column_chart(
-        "How long they lasted",
-        "Bars are not equally wide in time.",
-        lengths,
-        "Sessions",
+        "How long they lasted", "Bars are not equally wide in time.", lengths, "Sessions"
     )
     endings = sorted(sessions.endings.items(), key=lambda pair: -pair[1])
     whole = sum(number for _, number in endings)

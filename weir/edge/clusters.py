@@ -54,11 +54,7 @@ def gateways_cluster(settings: EnvoySettings) -> Json:
             "per_host_thresholds": [{"max_connections": serving.max_connections * serving.workers}],
         },
         "upstream_connection_options": {
-            "tcp_keepalive": {
-                "keepalive_probes": 3,
-                "keepalive_time": 30,
-                "keepalive_interval": 10,
-            }
+            "tcp_keepalive": {"keepalive_probes": 3, "keepalive_time": 30, "keepalive_interval": 10}
         },
         "per_connection_buffer_limit_bytes": BUFFER_BYTES,
         "typed_extension_protocol_options": {
@@ -116,10 +112,7 @@ def cluster(name: str, urls: Sequence[str], connect_timeout: str) -> Json:
         "name": name,
         **({"type": "STATIC"} if all(_is_ip(host) for host, _ in hosts) else names),
         "connect_timeout": connect_timeout,
-        "load_assignment": {
-            "cluster_name": name,
-            "endpoints": [{"lb_endpoints": endpoints}],
-        },
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": endpoints}]},
         **_upstream_tls(urls),
     }
 
