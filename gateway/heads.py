@@ -18,9 +18,8 @@ from gateway.outcomes import FROM_HUB, HIT
 from gateway.rules import downstream
 from gateway.rules.forwarding import public_location
 from protocol.replies import Headers, Reply
-from wire.dates import DateLine
 from wire.encoding import encode_head, encode_lines
-from wire.http import Stamp, base_url
+from wire.http import DateLine, Stamp, base_url
 
 _SHOWN = ("catch-up", "long-poll", "snapshot", "bootstrap")  # what a CDN may have kept
 

@@ -17,11 +17,10 @@ from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
 from protocol.paths import Kind, parse_path
 from protocol.replies import Reply
 from protocol.requests import Append, Read, parse_append, parse_read
-from wire.dates import DateLine
 from wire.encoding import encode_head, encode_lines
 from wire.exchange import Exchange
 from wire.heads import Fields, Head, Target
-from wire.http import Stamp
+from wire.http import DateLine, Stamp
 
 
 class PlainRequests:

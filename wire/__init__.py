@@ -3,15 +3,11 @@
 front        the connection and its server: fast path first, aiohttp for the rest
 ordinary     aiohttp's connection with the changes that ours needs
 exchange     how a service answers on a connection
-gathering    a request whose body comes in pieces
 heads        plain request heads, parsed fast
-requests     headers and bodies of requests that aiohttp has parsed
-limits       what a client may send, and how long it may take
+requests     headers and bodies of requests, within the limits of a service
 encoding     response heads as bytes
-dates        the Date line of response heads
-http         headers that every response carries; refusals
-tls          the TLS context of a server with a certificate
-handshakes   TLS handshakes count as connections and have a deadline
+http         headers that every response carries, the Date line; refusals
+tls          the context of a server with a certificate; handshakes with a deadline
 descriptors  logs a lack of file descriptors
 metrics      counters for Prometheus
 settings     layered configuration
@@ -24,7 +20,8 @@ children     forked processes of one parent
 workers      equal ones behind one port, restarted and drained
 programs     other people's programs: found in packages, ended with us
 
-Tests are in tests/wire/. test_front.py covers ordinary, limits, encoding, dates, http and tls,
-test_settings.py sections, test_workers.py children; metrics, descriptors and secret are covered in
-tests/origin/ and tests/scenarios/, programs in tests/weir/edge/.
+Tests are in tests/wire/. test_front.py covers ordinary, encoding and http, test_handshakes.py tls,
+test_gathering.py requests, test_settings.py sections, test_workers.py children; metrics,
+descriptors and secret are covered in tests/origin/ and tests/scenarios/, programs in
+tests/weir/edge/.
 """

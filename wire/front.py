@@ -17,12 +17,11 @@ from aiohttp import web
 from protocol.aliases import Rename
 from wire.descriptors import Descriptors
 from wire.exchange import Exchange, FastPath
-from wire.gathering import Gathering
-from wire.handshakes import Handshake
 from wire.heads import END, Head, HeadMemo
 from wire.http import Refusals
-from wire.limits import Limits
 from wire.ordinary import OrdinaryConnection
+from wire.requests import Gathering, Limits
+from wire.tls import Handshake
 
 REQUESTS_A_TURN = 4  # of one pipeline, before other connections have theirs
 LINGER_SECS = 2.0  # a refused upload may go on this long, so that its client reads the answer

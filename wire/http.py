@@ -1,13 +1,14 @@
 """What every response carries, and how replies become responses."""
 
 import re
+import time
 from dataclasses import dataclass
+from email.utils import formatdate
 
 from aiohttp import web
 
 from protocol.names import CORS_EXPOSED_HEADERS, CORS_REQUEST_HEADERS, METHODS
 from protocol.replies import RETRY_AFTER, Headers, Reply, problem
-from wire.dates import DateLine
 from wire.encoding import encode_head, encode_lines
 from wire.sections import HttpConfig
 
@@ -73,6 +74,21 @@ def fill_headers(response: web.StreamResponse, reply: Reply, stamp: Headers) -> 
     response.headers.clear()
     for name, value in (*reply.headers, *stamp):
         response.headers[name] = value
+
+
+class DateLine:
+    """The Date line and the empty line that ends a head, formatted once a second."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._line = b""
+
+    def __call__(self) -> bytes:
+        second = int(time.time())
+        if second != self._second:
+            self._second = second
+            self._line = f"Date: {formatdate(second, usegmt=True)}\r\n\r\n".encode()
+        return self._line
 
 
 class Refusals:

@@ -1,14 +1,65 @@
-"""Headers and bodies of requests that aiohttp has parsed, within our limits."""
+"""Headers and bodies of requests, within the limits of a service: gathered for the fast path, or
+read where aiohttp has parsed the head."""
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from aiohttp import HttpVersion11, web
 
 from protocol.errors import ProtocolError
-from wire.limits import PROGRESS_BYTES, Limits
+from wire.heads import Head
+
+PROGRESS_BYTES = 4096  # what a body must bring in each `body_timeout_secs` to be waited for
 
 _SINGLE = frozenset({"content-type", "content-encoding", "host"})
+
+
+class Limits(Protocol):
+    """What a client may send, and how long it may take."""
+
+    @property
+    def max_header_bytes(self) -> int: ...
+    @property
+    def max_body_bytes(self) -> int: ...
+    @property
+    def max_connections(self) -> int: ...
+    @property
+    def header_timeout_secs(self) -> float: ...
+    @property
+    def body_timeout_secs(self) -> float: ...
+    @property
+    def idle_timeout_secs(self) -> float: ...
+
+
+@dataclass(slots=True)
+class Gathering:
+    """A request for the fast path whose body comes in pieces."""
+
+    head: Head
+    raw: bytes
+    body: bytearray = field(default_factory=bytearray)  # a list of pieces would cost many times it
+    _mark: int = 0
+
+    def take(self, data: bytes, at: int) -> int:
+        """Its part of `data` from there; where the next request may begin."""
+        end = min(len(data), at + self.head.content_length - len(self.body))
+        self.body += data[at:end]
+        return end
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.body) == self.head.content_length
+
+    def has_progressed(self) -> bool:
+        """Well enough, since the last call, to be waited for."""
+        came, self._mark = len(self.body) - self._mark, len(self.body)
+        return came >= PROGRESS_BYTES
+
+    def release(self) -> None:
+        if self.head.admission is not None:
+            self.head.admission.release()
 
 
 def unique_headers(request: web.BaseRequest) -> dict[str, str]:

@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.gathering import Gathering
 from wire.heads import make_head
-from wire.limits import PROGRESS_BYTES
+from wire.requests import PROGRESS_BYTES, Gathering
 
 
 def gather(size: int) -> Gathering:
