@@ -15,7 +15,7 @@ from gateway.admission import OPEN_BODY_BYTES, Admissions, takes_much
 from gateway.answers import Answers
 from gateway.calls import Call
 from gateway.catchup import CatchUp
-from gateway.guard import Found, Guard, Principal
+from gateway.guard import Guard
 from gateway.hubs import Hubs
 from gateway.passes import Passes
 from gateway.rules.routes import PREFIXES, is_open
@@ -69,8 +69,8 @@ class Door:
         if not head.path.startswith(PREFIXES) or is_open(head.method, head.path):
             return False
         with suppress(ProtocolError):
-            found, route = self._guard.read_head(head, repeated=False)
-            principal = self._guard.recognise(head, found)
+            token, route = self._guard.read_head(head, repeated=False)
+            principal = self._guard.recognise(head, token)
             if principal is not None:
                 self._guard.authorise(head, route, principal)
                 self._admissions.admit(head, principal.subject, head.content_length)
@@ -91,8 +91,8 @@ class Door:
             return
         if not head.path.startswith(PREFIXES):
             raise ProtocolError(404, "not-found", "There is nothing at this path.")
-        found, route = self._guard.read_head(head, repeated=repeated)
-        principal = await self._guard.verify(head, found)
+        token, route = self._guard.read_head(head, repeated=repeated)
+        principal = await self._guard.verify(head, token)
         self._guard.authorise(head, route, principal)
         payer = self._admissions.payer(principal, head.headers, peer)
         self._admissions.admit(head, payer, head.content_length)
@@ -137,23 +137,24 @@ class Door:
             call.route = replace(call.route, mode="preflight")
             self._answers.send_reply(call, preflight())
             return
-        found, call.route = self._guard.read_head(head, repeated=call.repeated_authorization)
+        token, call.route = self._guard.read_head(head, repeated=call.repeated_authorization)
         if head.content_length and head.method in ("GET", "HEAD"):
             raise ProtocolError(400, "unexpected-body", "This method takes no body.")
-        principal = self._guard.recognise(head, found)
-        if principal is not None:
-            self._enter(call, principal, found)
-        else:
-            self._answers.spawn(call, self._verify(call, found))
-
-    async def _verify(self, call: Call, found: Found) -> None:
-        self._enter(call, await self._guard.verify(call.head, found), found)
-
-    def _enter(self, call: Call, principal: Principal, found: Found) -> None:
-        """Who it is, is known; whether they may, and then do it."""
-        head = call.head
+        principal = self._guard.recognise(head, token)
+        if principal is None:
+            self._answers.spawn(call, self._verify(call, token))
+            return
         call.principal = principal
-        call.token = self._guard.forwarded(head, found)
+        self._enter(call, token)
+
+    async def _verify(self, call: Call, token: str | None) -> None:
+        call.principal = await self._guard.verify(call.head, token)
+        self._enter(call, token)
+
+    def _enter(self, call: Call, token: str | None) -> None:
+        """Who it is, is known; whether they may, and then do it."""
+        head, principal = call.head, call.principal
+        call.token = self._guard.forwarded(head, token)
         call.fork_source = self._guard.authorise(head, call.route, principal)
         if head.admission is not None:
             self._begin_work(call)

@@ -7,15 +7,13 @@ from typing import cast
 from gateway.config import GatewayConfig
 from gateway.rules.access import ANYONE, Action, Principal, Scopes, listing_name
 from gateway.rules.challenges import missing_scope, missing_token
-from gateway.rules.credentials import Found, find_token, without_token
+from gateway.rules.credentials import find_token, without_token
 from gateway.rules.routes import Route, is_open, parse_route, resume
 from gateway.tokens import Tokens
 from protocol.errors import ProtocolError
 from protocol.names import is_true
 from protocol.paths import Kind, parse_path, stream_url
 from wire.heads import Head
-
-__all__ = ["Found", "Guard", "Principal"]
 
 
 class Guard:
@@ -32,48 +30,48 @@ class Guard:
     def ready(self) -> bool:
         return self._tokens is None or self._tokens.ready
 
-    def read_head(self, head: Head, *, repeated: bool) -> tuple[Found, Route]:
-        """Its token, and what it is about."""
+    def read_head(self, head: Head, *, repeated: bool) -> tuple[str | None, Route]:
+        """Its token, if it has any, and what it is about."""
         if self._tokens is None or is_open(head.method, head.path):  # its token is none of ours
-            found = Found(_bearer(head), without_token(head.query, self._auth))
+            token, query = _bearer(head), without_token(head.query, self._auth)
         else:
-            found = find_token(head.headers, head.query, self._auth, repeated=repeated)
-        route = parse_route(head.method, head.path, found.query, self._max_path_bytes)
+            token, query = find_token(head.headers, head.query, self._auth, repeated=repeated)
+        route = parse_route(head.method, head.path, query, self._max_path_bytes)
         assert route is not None
         if route.mode == "sse" and "last-event-id" in head.headers:
             route = resume(route, head.headers["last-event-id"])
         elif route.mode == "append" and not head.content_length:
             if is_true(head.headers.get("stream-closed")):
                 route = replace(route, mode="close")
-        return found, route
+        return token, route
 
-    def forwarded(self, head: Head, found: Found) -> str | None:
+    def forwarded(self, head: Head, token: str | None) -> str | None:
         """The token that goes upstream with the request; empty if it has none."""
         if is_open(head.method, head.path):
-            return found.token if head.method == "POST" else None
-        return (found.token or "") if self._forwards_tokens else None
+            return token if head.method == "POST" else None
+        return (token or "") if self._forwards_tokens else None
 
-    def recognise(self, head: Head, found: Found) -> Principal | None:
+    def recognise(self, head: Head, token: str | None) -> Principal | None:
         """Who it is, as far as that is known without asking anyone."""
         if self._tokens is None or is_open(head.method, head.path):
             return ANYONE
-        if found.token is None:
+        if token is None:
             raise missing_token()
-        return self._tokens.known(found.token, time.time())
+        return self._tokens.known(token, time.time())
 
-    async def verify(self, head: Head, found: Found) -> Principal:
+    async def verify(self, head: Head, token: str | None) -> Principal:
         if self._tokens is None or is_open(head.method, head.path):
             return ANYONE
-        if found.token is None:
+        if token is None:
             raise missing_token()
-        return await self._tokens.verify(found.token, time.time())
+        return await self._tokens.verify(token, time.time())
 
     async def identify(self, head: Head, *, repeated: bool) -> Principal:
         """Whose request it is that is about no stream."""
         if self._tokens is None:
             return ANYONE
-        found = find_token(head.headers, head.query, self._auth, repeated=repeated)
-        return await self.verify(head, found)
+        token, _ = find_token(head.headers, head.query, self._auth, repeated=repeated)
+        return await self.verify(head, token)
 
     def authorise(self, head: Head, route: Route, principal: Principal) -> str:
         """The source of a fork, as it is spelled upstream."""
