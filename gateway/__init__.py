@@ -8,7 +8,7 @@ door         every other request, in the one order of checks
 guard        token, route and scopes of a request
 admission    rates, and room for bodies
 calls        one request on its way
-entrance     puts the door and what is around it together
+entrance     puts the door and what is around it together, and the port that leads to it
 
 What a request becomes:
 
@@ -82,7 +82,6 @@ rules        pure decisions
 config       every key
 app          one worker: wired, started, drained
 backends     files, origin, Redis, keys, CDN: opened in order
-listening    the port that clients reach
 admin        the admin port
 overview     what all workers count and know, for the console
 accesslog    log files
@@ -96,6 +95,6 @@ Tests are in tests/gateway/, with the parts wired together in tests/scenarios/ a
 tests/hostile/gateway/. test_cache.py covers catchup, reads, holdings and packing; test_hub.py hubs,
 replays, longpolls, ssereaders, sseframes and deliveries; test_upstream.py asking and taking;
 test_notices.py redisnotices and localnotices; test_rediscache.py redislink. app, backends,
-listening, entrance, calls, answers, passes, service, heads, records, gauges, overview and tasks
+entrance, calls, answers, passes, service, heads, records, gauges, overview and tasks
 are tested by what clients see, in tests/scenarios/.
 """

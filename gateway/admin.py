@@ -22,13 +22,13 @@ from wire.exchange import Exchange
 from wire.front import FrontServer
 from wire.heads import Head
 from wire.http import Refusals, Stamp, to_response
-from wire.settings import SettingsError
+from wire.listening import Listener
 
 log = logging.getLogger("weir.gateway")
 
 ASK_SECS = 1.0
 MAX_STATUS_BYTES = 8 * 1024 * 1024
-STOP_SECS = 1.0
+STOP_SECS = 2.0
 WITH_METRICS = b"metrics\n"
 WITHOUT_METRICS = b"ready\n"
 WITH_STREAMS = b"streams\n"
@@ -122,20 +122,14 @@ class Admin:
         if self._run_dir is not None:
             path = socket_path(self._run_dir, self._worker)
             self._own = await asyncio.start_unix_server(self._tell, path)
-        self._runner = web.ServerRunner(server, shutdown_timeout=STOP_SECS)
-        await self._runner.setup()
-        shared = self._run_dir is not None
-        site = web.TCPSite(self._runner, config.admin_host, config.admin_port, reuse_port=shared)
-        try:
-            await site.start()
-        except OSError as error:
-            raise SettingsError("gateway.admin_port", str(error)) from error
-        self.port = self._runner.addresses[0][1]
+        self._listener = Listener(server, STOP_SECS)
+        address, shared = (config.admin_host, config.admin_port), self._run_dir is not None
+        self.port = await self._listener.start("gateway.admin_port", *address, shared=shared)
 
     async def stop(self) -> None:
         if self._own is not None:
             self._own.close()
-        await self._runner.cleanup()
+        await self._listener.stop()
 
     # -- pages ---------------------------------------------------------------------------------
 

@@ -9,11 +9,11 @@ from gateway.answers import Answers
 from gateway.backends import Backends, open_backends
 from gateway.cache import Cache
 from gateway.config import GatewayConfig
-from gateway.entrance import Entrance, MintKey
+from gateway.console.minting import MintKey
+from gateway.entrance import Entrance
 from gateway.gauges import register_gauges
 from gateway.holdings import Holdings
 from gateway.hubs import Hubs, make_tails
-from gateway.listening import Listener
 from gateway.metrics import Metrics
 from gateway.overview import Overview
 from gateway.passes import Passes
@@ -52,8 +52,10 @@ class Gateway:
             opened.push_async_callback(self.cache.close)
             opened.push_async_callback(backends.notices.stop)
             await backends.notices.start(self._purges.act, self._purges.clear)
-            opened.push_async_callback(self._listener.stop)
-            self.port = await self._listener.start()
+            opened.push_async_callback(self.entrance.listener.stop)
+            serving, start = self._config.gateway, self.entrance.listener.start
+            shared = serving.workers > 1
+            self.port = await start("gateway.port", serving.host, serving.port, shared=shared)
             self._opened = opened.pop_all()
         self.entrance.pages.open()
         gc.collect()
@@ -99,18 +101,16 @@ class Gateway:
             self.overview,
             self._mint_key,
         )
-        self._listener = Listener(config, self.entrance.door)
-        register_gauges(
-            self.metrics, backends, holdings, self.hubs, self.entrance.admissions, self._listener
-        )
+        register_gauges(self.metrics, backends, holdings, self.hubs, self.entrance)
 
     async def stop(self) -> None:
         """Live readers end cleanly, what has begun is finished, then everything is let go."""
+        listener = self.entrance.listener
         self.entrance.pages.close()
-        self._listener.drain()
+        listener.server.drain()  # who has a connection is answered once more, and told to close it
         # Until every balancer has seen that we are not ready, it sends us requests and readers.
         await asyncio.sleep(self._config.gateway.leave_secs)
-        await self._listener.refuse()
+        await listener.refuse()
         self.hubs.drain()
         seconds = self._config.gateway.drain_secs
         await asyncio.gather(self._answers.settle(seconds), self.hubs.settle(seconds))

@@ -1,4 +1,4 @@
-"""The door and what stands around it, put together."""
+"""The door and what stands around it, put together, and the port that leads to it."""
 
 import secrets
 from itertools import count
@@ -12,14 +12,17 @@ from gateway.console.minting import MintKey
 from gateway.console.service import Console
 from gateway.door import Door
 from gateway.guard import Guard
+from gateway.handlers import Handlers
 from gateway.hits import Hits
 from gateway.hubs import Hubs
 from gateway.overview import Overview
 from gateway.passes import Passes
 from gateway.service import ServicePages
 from gateway.tokens import Tokens
-
-__all__ = ["Entrance", "MintKey"]
+from wire.front import FrontServer
+from wire.http import Refusals, Stamp
+from wire.listening import Listener
+from wire.tls import server_context
 
 
 class Entrance:
@@ -53,3 +56,14 @@ class Entrance:
         self.door = Door(
             guard, self.admissions, self.pages, hits.answer, catchup, hubs, passes, answers, next_id
         )
+        serving, rename = config.gateway, config.http.rename
+        certificate = serving.tls_cert_path, serving.tls_key_path
+        server = FrontServer(
+            Handlers(serving, self.door, rename).handle,
+            self.door,
+            serving,
+            Refusals(Stamp(config.cors_origins)),
+            rename,
+            tls=server_context("gateway.tls_cert_path", *certificate),
+        )
+        self.listener = Listener(server, serving.drain_secs)

@@ -4,36 +4,30 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from gateway.admission import Admissions
 from gateway.asking import FAILURES
 from gateway.backends import Backends
+from gateway.entrance import Entrance
 from gateway.holdings import Holdings
 from gateway.hubs import Hubs
-from gateway.listening import Listener
 from gateway.metrics import Metrics
 from gateway.rediscache import RedisCache
 
 
 def register_gauges(
-    metrics: Metrics,
-    backends: Backends,
-    holdings: Holdings,
-    hubs: Hubs,
-    admissions: Admissions,
-    listener: Listener,
+    metrics: Metrics, backends: Backends, holdings: Holdings, hubs: Hubs, entrance: Entrance
 ) -> None:
     loop = asyncio.get_running_loop()
-    log, spools = backends.log, backends.spools
+    log, spools, server = backends.log, backends.spools, entrance.listener.server
     gauge, counter = metrics.gauge, metrics.counter
     gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(loop)))
-    gauge("connections", "Open connections.", lambda: listener.open_connections)
+    gauge("connections", "Open connections.", lambda: server.open_connections)
     _register_holdings(metrics, holdings)
     gauge("hubs", "Streams that are followed.", lambda: len(hubs.tails))
     gauge("window_bytes", "Recent data at hubs.", lambda: hubs.tails.windows.bytes)
     gauge("live_readers", "Readers at hubs.", lambda: hubs.reader_count)
     counter("hub_deliveries", "Answers and events sent by hubs.", lambda: hubs.deliveries)
     gauge("unsent_bytes", "Large events and chunks not taken yet.", lambda: hubs.unsent.total)
-    gauge("body_bytes", "Bodies on their way.", lambda: admissions.body_bytes)
+    gauge("body_bytes", "Bodies on their way.", lambda: entrance.admissions.body_bytes)
     gauge("spool_bytes", "Room for what is yet to be read.", lambda: spools.bytes)
     counter("access_log_dropped", "Log lines dropped.", lambda: log.dropped)
     counter("access_log_lines", "Log lines written.", lambda: log.written)

@@ -6,8 +6,6 @@ import logging
 import secrets
 import time
 
-from aiohttp import web
-
 from origin.admission import Admission
 from origin.bucketroutes import BucketRoutes
 from origin.config import OriginConfig
@@ -22,13 +20,12 @@ from origin.streamroutes import StreamRoutes
 from wire.addresses import is_loopback
 from wire.front import FrontServer
 from wire.http import Refusals, Stamp
-from wire.settings import SettingsError
+from wire.listening import Listener
 from wire.tls import server_context
 
 log = logging.getLogger("weir.origin")
 
 SWEEP_SECS = 0.5
-BACKLOG = 4096
 OPEN_WARNING = (
     "the origin listens on %s and asks for no token: whoever reaches this address can read, write "
     "and delete every stream; server.access_key shuts out all but gateways that have it"
@@ -65,7 +62,7 @@ class Origin:
         plain = PlainRequests(
             shard, metrics, stamp, admission, max_path_bytes=config.limits.max_path_bytes
         )
-        self._server = FrontServer(
+        server = FrontServer(
             handlers.handle,
             plain,
             config.limits,
@@ -73,36 +70,25 @@ class Origin:
             config.http.rename,
             tls=server_context("tls.cert_path", config.tls.cert_path, config.tls.key_path),
         )
-        _register(metrics, shard, self.live, self._server)
+        _register(metrics, shard, self.live, server)
         self._sweeper = asyncio.create_task(self._sweep(), name="expiry sweep")
-        await self._listen()
+        self._listener = Listener(server, config.server.drain_secs)
+        host = config.server.host
+        self.port = await self._listener.start("server.port", host, config.server.port)
+        if not is_loopback(host) and not config.server.access_key:
+            log.warning(OPEN_WARNING, host)
         # What recovery built lives as long as the process: keep it out of every collection.
         gc.collect()
         gc.freeze()
 
-    async def _listen(self) -> None:
-        server = self._config.server
-        # aiohttp waits for this time twice: for the handlers, and then for their tasks.
-        self._runner = web.ServerRunner(self._server, shutdown_timeout=server.drain_secs / 2)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, server.host, server.port, backlog=BACKLOG)
-        try:
-            await site.start()
-        except OSError as error:
-            raise SettingsError("server.port", str(error)) from error
-        self.port = self._runner.addresses[0][1]
-        if not is_loopback(server.host) and not server.access_key:
-            log.warning(OPEN_WARNING, server.host)
-
     async def stop(self) -> None:
         """Readers end cleanly, what was accepted is settled, then the files are let go."""
         self.live.drain()
-        for site in list(self._runner.sites):
-            await site.stop()
-        self._server.drain()
+        await self._listener.refuse()
+        self._listener.server.drain()
         self._sweeper.cancel()
         await self.shard.staging.decided()
-        await self._runner.cleanup()
+        await self._listener.stop()
         await self.shard.storage.close()
 
     async def _sweep(self) -> None:

@@ -2,6 +2,7 @@
 
 front        the connection and its server: fast path first, aiohttp for the rest
 ordinary     aiohttp's connection with the changes that ours needs
+listening    the port that clients reach, from its start to its drained end
 exchange     how a service answers on a connection
 heads        plain request heads, parsed fast
 requests     headers and bodies of requests, within the limits of a service
@@ -20,8 +21,8 @@ children     forked processes of one parent
 workers      equal ones behind one port, restarted and drained
 programs     other people's programs: found in packages, ended with us
 
-Tests are in tests/wire/. test_front.py covers ordinary, encoding and http, test_handshakes.py tls,
-test_gathering.py requests, test_settings.py sections, test_workers.py children; metrics,
-descriptors and secret are covered in tests/origin/ and tests/scenarios/, programs in
-tests/weir/edge/.
+Tests are in tests/wire/. test_front.py covers listening, ordinary, encoding and http,
+test_handshakes.py tls, test_gathering.py requests, test_settings.py sections, test_workers.py
+children; metrics, descriptors and secret are covered in tests/origin/ and tests/scenarios/,
+programs in tests/weir/edge/.
 """
