@@ -31,15 +31,12 @@ The cache:
 
 cache        reads from the first level, the second, or the origin
 reads        who asks for a part of a stream, and how the bytes came about
-holdings     what this process holds of streams: store, flights, streams
-store        the first level: stored parts, bounded by bytes
+store        the first level: stored parts, bounded by bytes; all that is held of streams
 entries      a stored part and its forms
-forms        compressed forms of entries, each made once
-encodings    which encoding a client gets, which bodies gain by one, the bytes
+encodings    which encoding a client gets; the forms of an entry, each compressed once
 flights      one running fetch per key, shared
 streams      what is known of a stream: incarnation, expiry, beginning
 rediscache   the second level, shared by gateways
-packing      entries as values of the second level
 redislink    the connection to Redis
 
 Purges:
@@ -56,15 +53,13 @@ hub          asks the origin for one tail
 replays      catch-up reads for live readers who are not at the tail
 longpolls    a waiting long-poll
 ssereaders   an event stream: its events, heartbeats, rotation and end
-sseframes    entries as the events of one reader
-deliveries   one entry for many readers
+deliveries   one entry for many readers, and as the events of each
 watch        ends live readers whose token is withdrawn
 
 The origin:
 
 upstream     the client: pools, timeouts, retries
-asking       requests, answers, and how asking fails
-taking       answers taken in: a checked head, a whole body
+asking       requests, checked answers, and how asking fails
 connections  connections to the origin
 breaker      when to leave the origin alone
 slots        whose turn it is
@@ -82,8 +77,7 @@ rules        pure decisions
 config       every key
 app          one worker: wired, started, drained
 backends     files, origin, Redis, keys, CDN: opened in order
-admin        the admin port
-overview     what all workers count and know, for the console
+admin        the admin port; what workers tell each other
 accesslog    log files
 metrics      counters of requests
 gauges       everything else that is measured
@@ -92,9 +86,8 @@ limits       rates and shares of one subject
 tasks        tasks with an owner
 
 Tests are in tests/gateway/, with the parts wired together in tests/scenarios/ and attacked in
-tests/hostile/gateway/. test_cache.py covers catchup, reads, holdings and packing; test_hub.py hubs,
-replays, longpolls, ssereaders, sseframes and deliveries; test_upstream.py asking and taking;
-test_notices.py redisnotices and localnotices; test_rediscache.py redislink. app, backends,
-entrance, calls, answers, passes, service, heads, records, gauges, overview and tasks
-are tested by what clients see, in tests/scenarios/.
+tests/hostile/gateway/. test_cache.py covers catchup and reads; test_hub.py hubs, replays,
+longpolls, ssereaders and deliveries; test_upstream.py asking; test_notices.py redisnotices and
+localnotices; test_rediscache.py redislink. app, backends, entrance, calls, answers, passes,
+service, heads, records, gauges and tasks are tested by what clients see, in tests/scenarios/.
 """

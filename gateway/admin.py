@@ -7,6 +7,7 @@ they share. One that does not answer in time is left out, and `weir_gateway_work
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,8 +16,10 @@ import msgspec
 from aiohttp import web
 
 from gateway.config import ServingConfig
-from gateway.console.figures import Figures
+from gateway.console.figures import Figures, count_up
 from gateway.exposition import gauge_text, merge_metrics
+from gateway.metrics import Metrics
+from gateway.streams import Streams
 from protocol.replies import NO_STORE, Reply, problem
 from wire.exchange import Exchange
 from wire.front import FrontServer
@@ -27,6 +30,7 @@ from wire.listening import Listener
 log = logging.getLogger("weir.gateway")
 
 ASK_SECS = 1.0
+RECENT_STREAMS = 1000  # of each worker
 MAX_STATUS_BYTES = 8 * 1024 * 1024
 STOP_SECS = 2.0
 WITH_METRICS = b"metrics\n"
@@ -230,3 +234,36 @@ async def _read_all(reader: asyncio.StreamReader) -> bytes:
         if size > MAX_STATUS_BYTES:
             raise OSError("a worker's status is too large")
     return b"".join(pieces)
+
+
+class Overview:
+    """What all workers of this gateway count and know, for the console."""
+
+    def __init__(
+        self, metrics: Metrics, streams: Streams, worker: int, workers: int, run_dir: Path | None
+    ) -> None:
+        self._metrics = metrics
+        self._streams = streams
+        self._worker = worker
+        self._workers = workers
+        self._run_dir = run_dir
+
+    def figures(self) -> Figures:
+        return count_up(self._metrics.collect())
+
+    def recent_streams(self) -> list[str]:
+        return self._streams.recent(RECENT_STREAMS)
+
+    async def all_figures(self) -> list[Figures]:
+        told = await self._ask_others(WITH_FIGURES)
+        return [self.figures(), *(status.figures for status in told if status.figures)]
+
+    async def all_streams(self) -> list[str]:
+        told = await self._ask_others(WITH_STREAMS)
+        return [*self.recent_streams(), *(name for status in told for name in status.streams)]
+
+    async def _ask_others(self, question: bytes) -> Iterable[Status]:
+        """The other workers, as far as they answer in time."""
+        if self._run_dir is None:
+            return ()
+        return (await ask_others(self._run_dir, self._workers, self._worker, question)).values()

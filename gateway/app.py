@@ -5,6 +5,7 @@ import gc
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from gateway.admin import Overview
 from gateway.answers import Answers
 from gateway.backends import Backends, open_backends
 from gateway.cache import Cache
@@ -12,12 +13,11 @@ from gateway.config import GatewayConfig
 from gateway.console.minting import MintKey
 from gateway.entrance import Entrance
 from gateway.gauges import register_gauges
-from gateway.holdings import Holdings
 from gateway.hubs import Hubs, make_tails
 from gateway.metrics import Metrics
-from gateway.overview import Overview
 from gateway.passes import Passes
 from gateway.purges import Purges
+from gateway.store import Holdings
 
 
 class Gateway:

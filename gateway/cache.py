@@ -15,15 +15,14 @@ from gateway.cdn import is_public
 from gateway.config import GatewayConfig
 from gateway.entries import Entry, make_entry
 from gateway.flights import Flight
-from gateway.holdings import Holdings
-from gateway.packing import pack_entry, unpack_entry
 from gateway.purges import OTHERS, Purges
 from gateway.reads import Asker, Fetched, Got
-from gateway.rediscache import RedisCache
+from gateway.rediscache import RedisCache, pack_entry, unpack_entry
 from gateway.rules.downstream import passed_reply
 from gateway.rules.forwarding import upstream_headers
 from gateway.rules.freshness import Expiry, Policy, Times, judge
 from gateway.rules.routes import BOOTSTRAP, is_chunk, is_replaced, part_target
+from gateway.store import Holdings
 from gateway.streams import News
 from gateway.tasks import Tasks
 from gateway.upstream import Upstream

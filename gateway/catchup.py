@@ -7,7 +7,7 @@ from gateway.asking import TooLarge
 from gateway.cache import Cache
 from gateway.calls import Call
 from gateway.config import CacheConfig
-from gateway.forms import Forms
+from gateway.encodings import Forms
 from gateway.outcomes import HIT
 from gateway.passes import Passes
 from gateway.reads import Got

@@ -1,12 +1,18 @@
-"""One entry on its way to many live readers: what they have in common is made once."""
+"""One entry on its way to many live readers: what they have in common is made once. `Frames` makes
+the events of one SSE reader of it, in whole characters (`protocol.sse.HeldText`)."""
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.answers import JOIN_BYTES, Answers
-from gateway.entries import Entry
+from gateway.entries import Entry, EventLines
+from gateway.outgoing import Part, Slices
+from protocol.sse import DATA_END, DATA_START, HeldText, control_event, data_event
+from wire.encoding import frame_chunk
 
+NO_CURSOR = -1
 SHARED_BYTES = 4 * 1024  # an event for one reader is not copied for him if it is larger
 
 
@@ -50,3 +56,64 @@ class Delivery:
         size, finished = len(self.entry.body), time.monotonic()
         for poll in self._answered:
             poll.settle(size, finished)
+
+
+class Frames:
+    """`framed` if the client knows chunks; `count` is told the size of what is made in parts."""
+
+    __slots__ = ("_count", "_framed", "_text", "cursor")
+
+    def __init__(self, framed: bool, count: Callable[[int], None]) -> None:
+        self.cursor = NO_CURSOR
+        self._framed = framed
+        self._count = count
+        self._text = HeldText()
+
+    def frame(self, data: bytes) -> bytes:
+        return frame_chunk(data) if self._framed else data
+
+    def whole(self, delivery: Delivery) -> bytes:
+        """All events of an entry. Who needs nothing special shares them with others."""
+        if self._text.held or not delivery.whole:
+            return self.frame(self._own_events(delivery.entry))
+        key = self.cursor if self._framed else ~self.cursor
+        frame = delivery.frames.get(key)
+        if frame is None:
+            entry = delivery.entry
+            data = b"" if entry.is_empty else entry.event()
+            frame = delivery.frames[key] = self.frame(data + self._control(entry))
+        return frame
+
+    def parts(self, entry: Entry, lines: EventLines) -> list[Part]:
+        """The events of a large entry: in one frame if its lines are there, else in one for each
+        piece that is made of them."""
+        held, whole = b"", len(entry.body)
+        if entry.is_text:
+            held, whole = self._text.take_large(entry.body, is_last=_is_last(entry))
+        start = DATA_START + held if held else entry.event_start()
+        end = DATA_END + self._control(entry)
+        if entry.is_plain_text:
+            return self._framed_together(start, memoryview(entry.body)[:whole], end)
+        self._count(len(start) + len(end))
+        slices = Slices(lines, whole, framed=self._framed, made=self._count)
+        return [self.frame(start), slices, self.frame(end)]
+
+    def _framed_together(self, *parts: bytes | memoryview) -> list[Part]:
+        size = sum(map(len, parts))
+        self._count(size)
+        return [b"%x\r\n" % size, *parts, b"\r\n"] if self._framed else [*parts]
+
+    def _own_events(self, entry: Entry) -> bytes:
+        """Those of a text that begins or ends within a character."""
+        body = self._text.take(entry.body, is_last=_is_last(entry))
+        return (data_event(body) if body else b"") + self._control(entry)
+
+    def _control(self, entry: Entry) -> bytes:
+        told, shown = self._text.told(entry.next_offset), None if entry.closed else self.cursor
+        return control_event(told, shown, entry.up_to_date, entry.closed)
+
+
+def _is_last(entry: Entry) -> bool:
+    """Whether all of a text is to be shown: of another origin, whose offsets cannot say that some
+    of it was held, or at the end of a stream."""
+    return entry.closed or not entry.incarnation

@@ -1,22 +1,28 @@
-"""Content encodings of stored chunks: which one a client gets, which bodies gain by it, the bytes.
+"""Content encodings of stored chunks: which one a client gets, which bodies gain by it, and the
+forms of a chunk, each compressed once and kept with it.
 
-Pure but for its caches. The same body gives the same bytes on every gateway, so that entity tags
-of an encoding may be made from the content.
+The same body gives the same bytes on every gateway, so that entity tags of an encoding may be made
+from the content.
 """
 
+import asyncio
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import zstandard
 
+from gateway.config import CacheConfig
+from gateway.entries import Entry, Form
 from protocol.media import media_type
 
 AVAILABLE = ("zstd", "gzip")  # the better one first
 MAX_HEADER_CHARACTERS = 256
 GZIP_LEVEL = 6
 ZSTD_LEVEL = 3  # its window of 2 MiB is within what browsers take (RFC 9659: 8 MiB)
+
+INLINE_BYTES = 16 * 1024  # compressed on the loop; more than that in a thread
 
 _MEMBER = re.compile(
     r"(?P<coding>[!#$%&'*+.^_`|~0-9a-z-]+)"
@@ -96,3 +102,60 @@ def compress(body: bytes, encoding: str) -> bytes:
         case _:
             raise ValueError(f"{encoding!r} is not an encoding of ours")
     return encoded if len(encoded) < len(body) else body
+
+
+class Forms:
+    """`recount` is told of each entry that has grown by a form."""
+
+    def __init__(self, config: CacheConfig, recount: Callable[[Entry], None]) -> None:
+        self._min_bytes = config.compress_min_bytes if config.compress else None
+        self._recount = recount
+        self._compressing: dict[tuple[int, str], asyncio.Task[None]] = {}
+
+    def ready(self, entry: Entry, accept: str | None) -> Form | None:
+        """The form for this `Accept-Encoding`, if it has been made."""
+        return entry.form(self._encoding(entry, accept))
+
+    async def make(self, entry: Entry, accept: str | None) -> Form:
+        encoding = self._encoding(entry, accept)
+        if encoding and entry.form(encoding) is None:
+            await self._compress(entry, encoding)
+        form = entry.form(encoding) or entry.form()
+        assert form is not None
+        return form
+
+    def chosen(self, accept: str | None) -> str:
+        """The encoding for entries that are compressed at all."""
+        return "" if self._min_bytes is None else choose(accept)
+
+    def squeezes(self, entry: Entry) -> bool:
+        if self._min_bytes is None or len(entry.body) < self._min_bytes:
+            return False
+        return compressible(entry.content_type)
+
+    def _encoding(self, entry: Entry, accept: str | None) -> str:
+        return choose(accept) if accept is not None and self.squeezes(entry) else ""
+
+    async def _compress(self, entry: Entry, encoding: str) -> None:
+        """Once for all who want it."""
+        if len(entry.body) <= INLINE_BYTES:
+            self._add(entry, encoding, compress(entry.body, encoding))
+            return
+        key = (id(entry), encoding)
+        task = self._compressing.get(key)
+        if task is None:
+            task = asyncio.create_task(self._compress_aside(entry, encoding), name="compress")
+            self._compressing[key] = task
+            task.add_done_callback(lambda _: self._compressing.pop(key, None))
+        await asyncio.shield(task)
+
+    async def _compress_aside(self, entry: Entry, encoding: str) -> None:
+        self._add(entry, encoding, await asyncio.to_thread(compress, entry.body, encoding))
+
+    def _add(self, entry: Entry, encoding: str, body: bytes) -> None:
+        plain = entry.form()
+        assert plain is not None
+        gains = len(body) < len(entry.body)
+        made = Form(encoding, body, entry.etag_of(encoding)) if gains else plain
+        entry.forms[encoding] = made
+        self._recount(entry)

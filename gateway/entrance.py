@@ -3,6 +3,7 @@
 import secrets
 from itertools import count
 
+from gateway.admin import Overview
 from gateway.admission import Admissions
 from gateway.answers import Answers
 from gateway.cache import Cache
@@ -15,7 +16,6 @@ from gateway.guard import Guard
 from gateway.handlers import Handlers
 from gateway.hits import Hits
 from gateway.hubs import Hubs
-from gateway.overview import Overview
 from gateway.passes import Passes
 from gateway.service import ServicePages
 from gateway.tokens import Tokens

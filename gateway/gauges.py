@@ -7,10 +7,10 @@ from collections.abc import Callable
 from gateway.asking import FAILURES
 from gateway.backends import Backends
 from gateway.entrance import Entrance
-from gateway.holdings import Holdings
 from gateway.hubs import Hubs
 from gateway.metrics import Metrics
 from gateway.rediscache import RedisCache
+from gateway.store import Holdings
 
 
 def register_gauges(

@@ -12,8 +12,8 @@ from gateway.admission import Admissions
 from gateway.answers import JOIN_BYTES, Answers
 from gateway.cache import Cache
 from gateway.config import GatewayConfig
+from gateway.encodings import Forms
 from gateway.entries import Entry, Form, Kept
-from gateway.forms import Forms
 from gateway.records import CallerLog
 from gateway.rules.access import ANYONE, Principal, Scopes
 from gateway.rules.routes import Route, parse_route

@@ -17,7 +17,6 @@ from gateway.calls import Call
 from gateway.config import GatewayConfig
 from gateway.deliveries import Delivery
 from gateway.entries import Entry
-from gateway.holdings import Holdings
 from gateway.hub import Hub, LiveAction, LiveTail, Origin
 from gateway.limits import Shares, Short
 from gateway.longpolls import Cursors, LongPoll
@@ -31,6 +30,7 @@ from gateway.rules.routes import own_offset
 from gateway.rules.tails import State, Tails
 from gateway.rules.window import Windows
 from gateway.ssereaders import SseReader
+from gateway.store import Holdings
 from gateway.upstream import Upstream
 from gateway.watch import Watch
 from protocol.cursors import next_cursor

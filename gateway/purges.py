@@ -13,10 +13,10 @@ be the first to tell that what we hold is of a stream that is no more.
 from typing import Protocol
 
 from gateway.cdn import PurgeHook
-from gateway.holdings import Holdings
 from gateway.notices import Notice, Notices
 from gateway.rediscache import RedisCache
 from gateway.rules.routes import is_replaced
+from gateway.store import Holdings
 from gateway.streams import News
 from gateway.tasks import Tasks
 

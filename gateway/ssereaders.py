@@ -12,12 +12,11 @@ from collections.abc import Callable
 from gateway.answers import Answers
 from gateway.calls import Call
 from gateway.config import ServingConfig
-from gateway.deliveries import Delivery
+from gateway.deliveries import Delivery, Frames
 from gateway.entries import Entry
 from gateway.outgoing import Outgoing
 from gateway.records import CLIENT_LEFT
 from gateway.rules.challenges import Reason, invalid_token
-from gateway.sseframes import Frames
 from protocol import replies
 from protocol.replies import Reply
 from protocol.sse import ROTATION_JITTER, comment

@@ -1,10 +1,15 @@
-"""The first level: entries by stream and part, bounded by bytes, the least used leave first."""
+"""The first level: entries by stream and part, bounded by bytes, the least used leave first. Beside
+them stands what else this process holds of streams."""
 
 from collections.abc import Callable
 
 from cachetools import LRUCache
 
+from gateway.config import CacheConfig
 from gateway.entries import Entry, Kept
+from gateway.flights import Flights
+from gateway.reads import Fetched
+from gateway.streams import Streams
 
 Key = tuple[str, str]  # stream, part (`rules.routes` names them)
 
@@ -125,3 +130,14 @@ def _release(entry: Entry) -> None:
     if entry.kept is not None:
         entry.kept.entry = None
         entry.kept = None
+
+
+class Holdings:
+    """Stored parts, fetches under way, and what is known of each stream."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        self.store = Store(config.max_bytes, config.max_object_bytes)
+        self.streams = Streams()
+        self.flights: Flights[Fetched] = Flights(
+            lambda fetched: fetched.settles, self.streams.stamps
+        )

@@ -33,13 +33,17 @@ from gateway.asking import (
     BAD_ANSWER,
     BUSY,
     BUSY_FOR_SUBJECT,
+    NO_BODY,
     UNAVAILABLE,
+    BegunAnswer,
     TooLarge,
     UpstreamError,
     UpstreamRequest,
     UpstreamResponse,
     UpstreamStream,
+    check_head,
     explain,
+    gather_body,
 )
 from gateway.breaker import Attempt, Breaker, Shut, State
 from gateway.config import GatewayConfig
@@ -54,7 +58,6 @@ from gateway.connections import (
 )
 from gateway.rules.forwarding import REPEATABLE_METHODS, is_repeatable
 from gateway.slots import Payers, Slots
-from gateway.taking import NO_BODY, BegunAnswer, check_head, gather_body
 from protocol.names import ACCESS_KEY
 
 log = logging.getLogger("weir.gateway.upstream")

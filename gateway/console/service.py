@@ -10,13 +10,14 @@ The door checks that scope like that of a stream: `read:*` has it, a token for s
 Servers have no list of flat streams or of buckets; what came by is the next best.
 """
 
+import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 
 from gateway.config import AuthConfig
 from gateway.console.figures import Figures, add_up
-from gateway.console.lately import FromAll, Lately
 from gateway.console.minting import MAX_BODY_BYTES, Mint, MintKey, is_local, is_own_page
 from gateway.console.pages import load_pages, show_page
 from gateway.rules.access import Scopes
@@ -30,7 +31,9 @@ STATS = ROOT + "stats"
 STREAMS = ROOT + "streams"
 GUARDED = (STATS, STREAMS)  # by a token, here and before us in Envoy
 MOST_STREAMS = 500
+FRESH_SECS = 1.0  # of what was served lately
 
+FromAll = Callable[[], Awaitable[Iterable[str]]]  # what every worker says
 AllFigures = Callable[[], Awaitable[list[Figures]]]  # of every worker
 
 _GET: Headers = (("Allow", "GET, HEAD"),)
@@ -106,3 +109,26 @@ class Console:
             text = "Only the console, opened at the address that `weir up` printed, gets a token."
             raise ProtocolError(403, "not-the-console", text)
         return await self._mint.make(body, time.time())
+
+
+class Lately:
+    """The streams that all workers served lately, asked for once a second at most.
+
+    For an answer each worker goes through all streams that it knows; anyone with a token may ask,
+    as often as he likes and many at once. So one asks, and the others wait for what he is told.
+    """
+
+    def __init__(self, all_streams: FromAll, clock: Callable[[], float] = time.monotonic) -> None:
+        self._all_streams = all_streams
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._names: tuple[str, ...] = ()
+        self._stale_at = -math.inf
+
+    async def names(self) -> tuple[str, ...]:
+        """Each once, in order."""
+        async with self._asking:
+            if self._clock() >= self._stale_at:
+                self._names = tuple(dict.fromkeys(await self._all_streams()))
+                self._stale_at = self._clock() + FRESH_SECS
+            return self._names

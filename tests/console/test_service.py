@@ -13,9 +13,8 @@ import pytest
 
 from gateway.config import AuthConfig, load_config
 from gateway.console.figures import Figures, add_up, count_up
-from gateway.console.lately import FRESH_SECS, Lately
 from gateway.console.minting import is_local, is_own_page
-from gateway.console.service import STREAMS, Console
+from gateway.console.service import FRESH_SECS, STREAMS, Console, Lately
 from gateway.metrics import BUCKETS, Metrics
 from gateway.rules.access import Scopes, scope_name
 from protocol.sse import Decoder, data_event

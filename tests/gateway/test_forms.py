@@ -6,8 +6,8 @@ import gzip
 import pytest
 
 from gateway.config import CacheConfig
+from gateway.encodings import INLINE_BYTES, Forms
 from gateway.entries import Entry
-from gateway.forms import INLINE_BYTES, Forms
 
 TEXT = b"hello " * 1000
 LARGE = b"hello " * INLINE_BYTES

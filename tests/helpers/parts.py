@@ -28,7 +28,6 @@ from gateway.config import (
 )
 from gateway.door import Door
 from gateway.entrance import Entrance
-from gateway.holdings import Holdings
 from gateway.hubs import Hubs, make_tails
 from gateway.metrics import Metrics
 from gateway.notices import SilentNotices
@@ -37,7 +36,7 @@ from gateway.purges import Purges
 from gateway.rediscache import RedisCache
 from gateway.slots import Payers
 from gateway.spool import Spools
-from gateway.store import Store
+from gateway.store import Holdings, Store
 from gateway.streams import Streams
 from gateway.upstream import Upstream
 from gateway.watch import Watch

@@ -340,7 +340,7 @@ async def test_a_chunk_is_compressed_once_for_a_whole_crowd(
         done.append(encoding)
         return encodings.compress(body, encoding)
 
-    monkeypatch.setattr("gateway.forms.compress", compress)
+    monkeypatch.setattr("gateway.encodings.compress", compress)
     stream = SimpleStream(scripted, PATH, chunk_bytes=size)
     text = (b"some text. " * size)[:size]
     for _ in range(2):
