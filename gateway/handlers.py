@@ -14,8 +14,8 @@ from aiohttp.abc import AbstractStreamWriter
 from gateway.admission import Admission
 from gateway.config import ServingConfig
 from gateway.door import Door
-from protocol.aliases import Rename
 from protocol.errors import ProtocolError
+from protocol.paths import Rename
 from wire.exchange import Exchange
 from wire.front import Front
 from wire.heads import make_head

@@ -22,7 +22,7 @@ creations       PUT: a new stream, a fork, or one that is there already
 forks           where a fork begins, and what it inherits
 appends         POST: judge, stage, publish
 removals        the end of a stream, and what its forks hold back
-staging         room for a unit, its commit, waiting until it is settled
+staging         room for a unit, its commit, waiting until it is settled, its errors
 chunks          catch-up reads, and the encoded answers kept for reuse
 messages        large JSON appends, looked through a slice at a time
 buckets         which streams each bucket has
@@ -31,10 +31,9 @@ snapshotblobs   the bytes of snapshots, and who reads them
 
 config          settings and their limits
 metrics         /metrics
-problems        what a client is told of a storage error
 storage         where bytes live
 
 Tests are in tests/origin/. bucketroutes, snapshotroutes and snapshots are tested in
-tests/extension/, problems and removals in tests/crash/, plainrequests in tests/wire/test_front.py.
+tests/extension/, removals in tests/crash/, plainrequests in tests/wire/test_front.py.
 test_live.py covers calls and streams; test_handlers.py and test_offsets.py cover streamroutes.
 """

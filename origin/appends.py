@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 from origin.config import LimitsConfig
 from origin.lifetimes import Lifetimes
-from origin.problems import storage_problem
 from origin.registry import Registry
-from origin.staging import Staging
+from origin.staging import Staging, storage_problem
 from origin.storage.base import Storage, StorageFailed, StorageFull
 from origin.streams import Stream
 from protocol import replies

@@ -13,7 +13,7 @@ from origin.calls import Answer, Call, Operations, Refused
 from origin.config import OriginConfig
 from origin.live import Live
 from origin.metrics import Metrics
-from origin.problems import storage_problem
+from origin.staging import storage_problem
 from origin.storage.base import DamagedData, Storage, StorageFailed, StorageFull, UnknownStream
 from protocol import replies
 from protocol.errors import ProtocolError

@@ -8,10 +8,10 @@ client that disconnects changes nothing about what was accepted.
 import asyncio
 from collections.abc import Callable
 
-from origin.storage.base import Done, Storage, StorageFailed, StorageFull
+from origin.storage.base import DamagedData, Done, Storage, StorageFailed, StorageFull
 from origin.streams import Stream
 from protocol.errors import ProtocolError
-from protocol.replies import RETRY_AFTER
+from protocol.replies import RETRY_AFTER, Reply, problem
 from protocol.stream import Record
 
 RECORD_OVERHEAD_BYTES = 4096
@@ -130,3 +130,14 @@ def settle(future: "asyncio.Future[None]", error: Exception | None) -> None:
         future.set_result(None)
     else:
         future.set_exception(error)
+
+
+def storage_problem(error: Exception) -> Reply:
+    """What a client is told of a storage error: enough to act on, nothing of our files."""
+    if isinstance(error, StorageFull):
+        return problem(507, "no-space", "There is no space for this now.", RETRY_AFTER)
+    if isinstance(error, DamagedData):
+        return problem(500, "damaged", "Stored data of this stream is damaged.")
+    return problem(
+        503, "storage-failed", "The storage failed; writes wait for a restart.", RETRY_AFTER
+    )

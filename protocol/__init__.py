@@ -3,8 +3,7 @@
 media       media types
 names       paths, headers, fixed values
 errors      ProtocolError: malformed input
-paths       stream names from URLs
-aliases     other paths for streams, where configured
+paths       stream names from URLs; other paths for them, where configured
 offsets     positions as tokens
 cursors     the cursor of live answers
 etags       entity tags and If-None-Match
@@ -14,9 +13,8 @@ producers   idempotent producers: the verdict table
 stream      a stream's state, its records, and what may happen to it
 replies     outcomes to status, headers, body
 heads       headers of a reply to one value: the other direction
-jsonmode    JSON bodies to stored bytes and back
+jsonmode    JSON bodies to stored bytes and back, halves of surrogate pairs included
 nesting     where the messages of stored JSON end, told in slices
-surrogates  half a pair in JSON, which msgspec refuses
 timestamps  RFC 3339
 state       messages of the State Protocol, and the state that they add up to
 schemas     values of entities held to a JSON Schema
@@ -24,6 +22,5 @@ multipart   bootstraps, both directions
 sse         event streams, both directions; the jitter of their rotation
 accesslog   a line of the gateway's log
 
-Tests are in tests/protocol/: errors, names and bodies in test_requests.py, surrogates in
-test_jsonmode.py.
+Tests are in tests/protocol/: errors, names and bodies in test_requests.py.
 """

@@ -14,9 +14,8 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import astuple
 
 from protocol import jsonmode
-from protocol.jsonmode import framed
+from protocol.jsonmode import Show, despite_halves, framed
 from protocol.offsets import is_offset
-from protocol.surrogates import Show, despite_halves
 from protocol.timestamps import timestamp_ms
 
 # `upsert` is not in the document, but the official package sends it: an insert or an update.

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from aiohttp import web
 
-from protocol.aliases import Rename
+from protocol.paths import Rename
 from wire.descriptors import Descriptors
 from wire.exchange import Exchange, FastPath
 from wire.heads import END, Head, HeadMemo

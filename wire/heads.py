@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Generic, Protocol, TypeVar, cast
 
-from protocol.aliases import Rename
+from protocol.paths import Rename
 
 END = b"\r\n\r\n"
 

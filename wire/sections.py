@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from protocol.aliases import Rename, is_prefix, make_rename
+from protocol.paths import Rename, is_prefix, make_rename
 from wire.settings import check, check_choice
 
 AUTO = "auto"

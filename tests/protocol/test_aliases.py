@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.aliases import is_prefix, make_rename
+from protocol.paths import is_prefix, make_rename
 
 
 @pytest.mark.parametrize(
