@@ -22,6 +22,7 @@ from protocol.timestamps import timestamp_ms
 
 LONG_POLL = "long-poll"
 SSE = "sse"
+READ_PARAMETERS = ("offset", "live", "cursor", "max_bytes")
 
 _CANONICAL_INTEGER = re.compile(r"0|[1-9][0-9]{0,15}")
 _DIGITS = re.compile(r"[0-9]{1,16}")
@@ -155,20 +156,27 @@ def check_bootstrap_query(query: str) -> None:
 def parse_read(query: str, last_event_id: str = "") -> Read:
     """From the raw query string: dict-like access would hide a repeated `offset`. Where an event
     stream's reader stood goes before it, because a browser repeats the URL that it was given."""
-    values = known_values(query, ("offset", "live", "cursor", "max_bytes"))
+    values = read_values(query)
     offset, live = values.get("offset"), values.get("live")
-    if live is not None and live not in (LONG_POLL, SSE):
-        raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
-    if live is not None and offset is None:
-        raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
     cursor = None if live is None else checked_cursor(values.get("cursor"))
-    max_bytes = _max_bytes(values.get("max_bytes"))
+    max_bytes = parse_max_bytes(values.get("max_bytes"))
     if live == SSE and is_event_id(last_event_id) and position_of(last_event_id) is not None:
         offset = last_event_id
     if offset == NOW:
         return Read(None, live, cursor, max_bytes)
     position, stream_id = parse_offset(START if offset is None else offset)
     return Read(position, live, cursor, max_bytes, stream_id)
+
+
+def read_values(query: str) -> dict[str, str]:
+    """The parameters of a read; where to begin is not optional in a live one."""
+    values = known_values(query, READ_PARAMETERS)
+    live = values.get("live")
+    if live is not None and live not in (LONG_POLL, SSE):
+        raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
+    if live is not None and "offset" not in values:
+        raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
+    return values
 
 
 def query_pairs(query: str) -> list[str]:
@@ -194,7 +202,7 @@ def known_values(query: str, known: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _max_bytes(text: str | None) -> int | None:
+def parse_max_bytes(text: str | None) -> int | None:
     if text is None:
         return None
     if not _CANONICAL_INTEGER.fullmatch(text) or text == "0":

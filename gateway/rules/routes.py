@@ -14,19 +14,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import quote, unquote_plus
 
+from protocol import requests
 from protocol.cursors import checked_cursor
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, METHODS, STREAM_PREFIX
 from protocol.offsets import NOW, START, are_ordered, is_event_id, is_offset
 from protocol.paths import LISTING, RESERVED, Kind, Resource, parse_path, stream_url
-from protocol.requests import (
-    LONG_POLL,
-    MAX_LISTED,
-    SSE,
-    check_bootstrap_query,
-    known_values,
-    parse_listing,
-)
 
 ZERO = "0000000000000000_0000000000000000"
 PREFIXES = (STREAM_PREFIX, BUCKET_PREFIX)
@@ -37,12 +30,10 @@ SNAPSHOT = "/snapshot"
 OWN_TOKEN = re.compile(rf"{STREAM_PREFIX}__ds/subscriptions/[^/]+/(?:callback|ack|release)")
 PUBLIC_KEYS = f"{STREAM_PREFIX}__ds/jwks.json"
 
-_MAX_BYTES = re.compile(r"[1-9][0-9]{0,15}")
 _SERVICE_PATH = re.compile(r"(?:/[!\"$-.0-~]+)+")
 _QUERY = re.compile(r"[!\"$-~]*")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOTS = re.compile(r"(?:/|%2[Ff]|%5[Cc]|\\)(?:\.|%2[Ee]){1,2}(?:/|%2[Ff]|%5[Cc]|\\|\Z)")
-_KNOWN = ("offset", "live", "cursor", "max_bytes")
 _MEMO_CHARACTERS = 512  # who makes long ones up shall not fill our memory with them
 _ACTIONS = {"GET": "read", "HEAD": "read", "POST": "write", "PUT": "create", "DELETE": "delete"}
 
@@ -170,7 +161,7 @@ def _part_of(resource: Resource, query: str) -> str:
         case Kind.SNAPSHOT:
             return f"{SNAPSHOT}/{quote(_checked_offset(resource.offset), safe='-_')}"
         case Kind.BOOTSTRAP:
-            check_bootstrap_query(query)
+            requests.check_bootstrap_query(query)
             return BOOTSTRAP
         case Kind.LISTING:
             return _listing(query)
@@ -182,7 +173,7 @@ def _written_query(query: str) -> str:
     """As it is, if everybody reads it alike. Nothing of a write is stored, so it is in no key."""
     if not _QUERY.fullmatch(query) or _CONTROLS.search(unquote_plus(query)):
         raise _no_query()
-    known_values(query, _KNOWN)
+    requests.known_values(query, requests.READ_PARAMETERS)
     return query
 
 
@@ -191,8 +182,8 @@ def _no_query() -> ProtocolError:
 
 
 def _listing(query: str) -> str:
-    asked = parse_listing(query)
-    limit = "" if asked.limit == MAX_LISTED else str(asked.limit)
+    asked = requests.parse_listing(query)
+    limit = "" if asked.limit == requests.MAX_LISTED else str(asked.limit)
     values = {"prefix": asked.prefix, "after": asked.after, "limit": limit}
     try:
         pairs = [f"{name}={quote(value, safe='')}" for name, value in values.items() if value]
@@ -214,37 +205,26 @@ def _service_route(action: str, path: str, query: str) -> Route:
 def resume(route: Route, last_event_id: str) -> Route:
     """The route of an event stream whose reader comes back: a browser repeats the URL it was given,
     and says in a header where it stood."""
-    if route.read is None or route.mode != SSE or not is_event_id(last_event_id):
+    if route.read is None or route.mode != requests.SSE or not is_event_id(last_event_id):
         return route
     read = replace(route.read, offset=last_event_id)
     return replace(route, read=read, part=last_event_id, offset=last_event_id)
 
 
 def parse_read(query: str) -> ReadQuery:
-    values = known_values(query, _KNOWN)
+    values = requests.read_values(query)
     offset, live = values.get("offset"), values.get("live")
-    if live is not None and live not in (LONG_POLL, SSE):
-        raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
-    if live is not None and offset is None:
-        raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
     if offset is None or (offset == ZERO and live is None):
         offset = START
     cursor = None if live is None else checked_cursor(values.get("cursor"))
-    return ReadQuery(_checked_offset(offset), live, cursor, _max_bytes(values.get("max_bytes")))
+    offset, most = _checked_offset(offset), requests.parse_max_bytes(values.get("max_bytes"))
+    return ReadQuery(offset, live, cursor, most)
 
 
 def _checked_offset(offset: str) -> str:
     if not is_offset(offset):
         raise ProtocolError(400, "invalid-offset", "The offset is malformed.")
     return offset
-
-
-def _max_bytes(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not _MAX_BYTES.fullmatch(text):
-        raise ProtocolError(400, "invalid-max-bytes", "`max_bytes` is a number above 0.")
-    return int(text)
 
 
 def _mode_of(read: ReadQuery) -> str:
@@ -262,7 +242,7 @@ def part_target(path: str, part: str, max_bytes: int | None = None) -> str:
 
 def long_poll_target(path: str, offset: str, max_bytes: int | None = None) -> str:
     """Without a cursor: the gateway makes its own, and the origin must not wait for a change."""
-    return f"{path}?offset={quote(offset, safe='-_')}&live={LONG_POLL}{_limit(max_bytes)}"
+    return f"{path}?offset={quote(offset, safe='-_')}&live={requests.LONG_POLL}{_limit(max_bytes)}"
 
 
 def _limit(max_bytes: int | None) -> str:
