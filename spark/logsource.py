@@ -14,19 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql import SparkSession, datasource
+from pyspark.sql.streaming import datasource as limits
 from pyspark.sql.types import StructType
 
 from spark.loglines import COLUMNS, foreign_file, read_lines
@@ -44,7 +33,7 @@ def register(session: SparkSession) -> None:
 
 
 @dataclass
-class Piece(InputPartition):
+class Piece(datasource.InputPartition):
     folder: str
     name: str
     start: int
@@ -166,7 +155,7 @@ class Folder:
         return end
 
 
-class LogSource(DataSource):
+class LogSource(datasource.DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -174,14 +163,14 @@ class LogSource(DataSource):
     def schema(self) -> str:
         return COLUMNS
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
         return LogReader(self.options)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:
         return LogStreamReader(self.options)
 
 
-class LogReader(DataSourceReader):
+class LogReader(datasource.DataSourceReader):
     """All there is now."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -191,12 +180,12 @@ class LogReader(DataSourceReader):
         end = self._folder.advance({}, None)
         return self._folder.pieces({}, end)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Piece)
         return partition.read()
 
 
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(datasource.DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._folder = Folder(options)
         self._most_bytes = int(options.get("maxBytesPerBatch", MAX_BATCH_BYTES))
@@ -205,22 +194,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Progress:
         return {}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxBytes(self._most_bytes)
+    def getDefaultReadLimit(self) -> limits.ReadLimit:
+        return limits.ReadMaxBytes(self._most_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._stop_at = self._folder.advance({}, None)
 
-    def latestOffset(self, start: Progress, limit: ReadLimit) -> Progress:
-        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if not isinstance(limit, ReadMaxBytes | ReadAllAvailable):
+    def latestOffset(self, start: Progress, limit: limits.ReadLimit) -> Progress:
+        most = limit.max_bytes if isinstance(limit, limits.ReadMaxBytes) else None
+        if not isinstance(limit, limits.ReadMaxBytes | limits.ReadAllAvailable):
             most = self._most_bytes
         return self._folder.advance(start, most, self._stop_at)
 
     def partitions(self, start: Progress, end: Progress) -> list[Piece]:
         return self._folder.pieces(start, end)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[Any]:
         assert isinstance(partition, Piece)
         return partition.read()
 

@@ -12,18 +12,14 @@ the empty one is the beginning itself: `start=now` passes over what is there the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from protocol.heads import ReplyHead
 from protocol.offsets import NOW, START
-from spark.http import Client, SourceError
+from spark.http import Client, SourceError, ask_each
 from spark.options import SourceOptions
 from spark.ranges import Beyond, Range, cut, pack, shares, span
 from spark.reading import DataLoss
 from spark.streams import Listed, OffsetGone, Streams, precedes
-
-MAX_CONNECTIONS = 8
-HEADS_PER_CONNECTION = 16
 
 Heads = dict[str, ReplyHead]
 Position = Mapping[str, Mapping[str, str]]
@@ -57,16 +53,10 @@ class Planner:
         return known is not None and known[0] == row and row.tail is not None
 
     def _heads(self, names: Sequence[str]) -> Heads:
-        """Over several connections where there are many."""
-        count = min(MAX_CONNECTIONS, 1 + len(names) // HEADS_PER_CONNECTION)
+        def ask(client: Client, name: str) -> tuple[str, ReplyHead | None]:
+            return name, Streams(client).head(name)
 
-        def ask(first: int) -> list[tuple[str, ReplyHead | None]]:
-            with Client(self._options.address) as client:
-                streams = Streams(client)
-                return [(name, streams.head(name)) for name in names[first::count]]
-
-        with ThreadPoolExecutor(count) as threads:
-            answers = [answer for part in threads.map(ask, range(count)) for answer in part]
+        answers = ask_each(self._options.address, names, ask)
         return {name: head for name, head in answers if head is not None}
 
     # -- batches -------------------------------------------------------------------------------

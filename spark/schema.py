@@ -7,20 +7,11 @@ whatever they claim.
 from dataclasses import dataclass
 
 import msgspec
-from pyspark.sql.types import (
-    DataType,
-    DateType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from protocol.accesslog import AccessRecord
 
-_TYPES: dict[type, DataType] = {int: LongType(), float: DoubleType(), str: StringType()}
+_TYPES: dict[type, T.DataType] = {int: T.LongType(), float: T.DoubleType(), str: T.StringType()}
 
 MOST_COUNT = 2**42  # of an integer field; a time needs nearly as much
 MOST_MS = 2.0**32  # of a time span, which is added up in microseconds
@@ -29,16 +20,16 @@ MOST_MS = 2.0**32  # of a time span, which is added up in microseconds
 @dataclass(frozen=True, slots=True)
 class Field:
     name: str
-    type: DataType
+    type: T.DataType
     default: int | float | str | None  # None: a line without it is none of ours
 
     @property
     def is_text(self) -> bool:
-        return isinstance(self.type, StringType)
+        return isinstance(self.type, T.StringType)
 
     @property
     def most(self) -> int | float:
-        return MOST_MS if isinstance(self.type, DoubleType) else MOST_COUNT
+        return MOST_MS if isinstance(self.type, T.DoubleType) else MOST_COUNT
 
 
 def _field(info: msgspec.structs.FieldInfo) -> Field:
@@ -50,16 +41,16 @@ FIELDS = tuple(map(_field, msgspec.structs.fields(AccessRecord)))
 NUMBERS = tuple(field for field in FIELDS if not field.is_text)
 
 # What a line holds; any field may be missing in it.
-LINE = StructType([StructField(field.name, field.type) for field in FIELDS])
+LINE = T.StructType([T.StructField(field.name, field.type) for field in FIELDS])
 
 # A cleaned request. `line_id` names the line, wherever a copy of it lies.
-REQUESTS = StructType(
+REQUESTS = T.StructType(
     [
         *LINE.fields,
-        StructField("time", TimestampType()),
-        StructField("line_id", StringType()),
-        StructField("file", StringType()),
-        StructField("position", LongType()),
-        StructField("date", DateType()),
+        T.StructField("time", T.TimestampType()),
+        T.StructField("line_id", T.StringType()),
+        T.StructField("file", T.StringType()),
+        T.StructField("position", T.LongType()),
+        T.StructField("date", T.DateType()),
     ]
 )

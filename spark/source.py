@@ -18,19 +18,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql import SparkSession, datasource
+from pyspark.sql.streaming import datasource as limits
 from pyspark.sql.types import StructType
 
 from spark.http import Client
@@ -67,7 +56,7 @@ def ship(session: SparkSession) -> None:
     session.addArtifacts(str(folder / "weir.zip"), pyfile=True)
 
 
-class DurableStream(DataSource):
+class DurableStream(datasource.DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
@@ -75,25 +64,25 @@ class DurableStream(DataSource):
     def schema(self) -> str:
         return COLUMNS
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> datasource.DataSourceReader:
         return BatchReader(parse_options(self.options, streaming=False))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:
         return StreamReader(parse_options(self.options, streaming=True))
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(datasource.DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
-    def partitions(self) -> list[InputPartition]:
+    def partitions(self) -> list[datasource.InputPartition]:
         return _as_partitions(Planner(self._options).plan_all())
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(datasource.DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     """Lives in the driver as long as its query; executors get a copy, of which they use `read`."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -105,22 +94,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         return {}  # each stream begins where it is first seen, so a restart needs no memory of it
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> limits.ReadLimit:
         most = self._options.max_bytes_per_batch
-        return ReadMaxBytes(most) if most else ReadAllAvailable()
+        return limits.ReadMaxBytes(most) if most else limits.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._planner.look()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        budget = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
+    def latestOffset(self, start: Offset, limit: limits.ReadLimit) -> Offset:
+        budget = limit.max_bytes if isinstance(limit, limits.ReadMaxBytes) else 0
         found = self._look() if self._target is None else self._target
         return self._planner.latest(start, found, budget)
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+    def partitions(self, start: Offset, end: Offset) -> list[datasource.InputPartition]:
         return _as_partitions(self._planner.plan_between(start, end))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
 
     def _look(self) -> Heads:
@@ -130,11 +119,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.look()
 
 
-def _as_partitions(planned: Partitions) -> list[InputPartition]:
-    return [InputPartition(ranges) for ranges in planned]
+def _as_partitions(planned: Partitions) -> list[datasource.InputPartition]:
+    return [datasource.InputPartition(ranges) for ranges in planned]
 
 
-def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def _read(options: SourceOptions, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
     """A plan without any partition comes here as one without a value."""
     with Client(options.address) as client:
         yield from read_ranges(

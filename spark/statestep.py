@@ -8,7 +8,6 @@ buckets and of those that are asked for, and those that are named.
 import json
 import math
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
 from urllib.parse import quote
@@ -23,7 +22,7 @@ from protocol.media import media_type
 from protocol.names import BUCKET_PREFIX, JSON_TYPE
 from protocol.offsets import START, is_offset
 from spark import messages, state
-from spark.http import Address, Client, SourceError
+from spark.http import Address, Client, SourceError, ask_each
 from spark.joined import traffic_and_state
 from spark.progress import some
 from spark.ranges import span
@@ -47,7 +46,6 @@ BY_MINUTE = (
 )
 READ, GONE, NOT_JSON, REFUSED = "read", "gone", "not-json", "refused"
 
-MAX_CONNECTIONS = 8
 TRIES = 3  # a snapshot that is published meanwhile can make a plan void
 
 _SUMS = ("messages", "changes", "resets", "snapshots", "quarantined")
@@ -155,14 +153,11 @@ def find_streams(
     listed, notes = _listed(origin, {*filter(None, map(_bucket_of, seen))})
     ordered = sorted({*origin.streams, *seen, *known, *listed})
 
-    def ask(first: int) -> list[Stream]:
-        with Client(origin.address) as client:
-            return [
-                _look(client, name, known.get(name)) for name in ordered[first::MAX_CONNECTIONS]
-            ]
+    def look(client: Client, name: str) -> Stream:
+        response = client.head(f"stream {name!r}", stream_path(name))
+        return judge_stream(name, response.status, response.head, known.get(name))
 
-    with ThreadPoolExecutor(MAX_CONNECTIONS) as threads:
-        found = [stream for part in threads.map(ask, range(MAX_CONNECTIONS)) for stream in part]
+    found = ask_each(origin.address, ordered, look)
     kept = {*origin.streams, *known}
     there = (each for each in found if each.status != GONE or each.name in kept)
     return sorted(there, key=lambda each: each.name), notes
@@ -191,11 +186,6 @@ def _listed(origin: Origin, buckets: set[str]) -> tuple[set[str], list[str]]:
                 notes.append(f"Nothing is shown for {fault}.")
             names |= rows
     return names, notes
-
-
-def _look(client: Client, name: str, before: Stream | None) -> Stream:
-    response = client.head(f"stream {name!r}", stream_path(name))
-    return judge_stream(name, response.status, response.head, before)
 
 
 def judge_stream(name: str, status: int, head: ReplyHead, before: Stream | None) -> Stream:

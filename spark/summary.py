@@ -17,22 +17,7 @@ from pyspark.sql import functions as F
 from pages.figures import plural
 from protocol.accesslog import READ_VERDICTS
 from spark.intake import LOG_FILES
-from spark.report.data import (
-    SESSION_BORDERS_MS,
-    Failure,
-    Gap,
-    ModeTimes,
-    Moment,
-    Percentiles,
-    Quality,
-    ReportData,
-    Sessions,
-    StreamTraffic,
-    SubjectUsage,
-    Totals,
-    choose_days,
-    choose_step,
-)
+from spark.report import data
 from spark.statesummary import StateSummary, slot_of
 from spark.tables import Tables
 from spark.traffic import bin_of
@@ -56,17 +41,17 @@ class Summary:
         self._schemas = schemas
         self._most = most
 
-    def make(self, logs: str, origin: str, notes: Iterable[str] = ()) -> ReportData:
+    def make(self, logs: str, origin: str, notes: Iterable[str] = ()) -> data.ReportData:
         now = datetime.now(UTC)
         drawn, left_out = self._drawn(now.date())
         seen = self._seen(drawn)
-        step_ms = choose_step(seen["first_ms"] or 0, seen["last_ms"] or 0)
+        step_ms = data.choose_step(seen["first_ms"] or 0, seen["last_ms"] or 0)
         slot = F.when(drawn, slot_of("minute", step_ms))
         slots = self._slots(slot)
         bins = self._bins(self._quick().withColumn("slot", slot), "slot")
         workers = self._workers()
         state = StateSummary(self._session, self._tables, self._most)
-        return ReportData(
+        return data.ReportData(
             made_ms=int(now.timestamp() * 1000),
             logs=logs,
             origin=origin,
@@ -93,7 +78,7 @@ class Summary:
         days = [row["date"] for row in files.select("date").distinct().collect() if row["date"]]
         rows = self._table("usage").groupBy("date").agg(F.sum("requests").alias("requests"))
         requests = {row["date"]: row["requests"] for row in rows.collect()}
-        drawn = choose_days(requests, days, today)
+        drawn = data.choose_days(requests, days, today)
         if drawn == set(requests):
             return F.lit(True), []
         first, last = min(drawn), max(drawn)
@@ -121,7 +106,7 @@ class Summary:
         sums = (F.sum(name).alias(name) for name in TRAFFIC)
         return traffic.groupBy("slot", "verdict").agg(*sums).collect()
 
-    def _modes(self) -> list[ModeTimes]:
+    def _modes(self) -> list[data.ModeTimes]:
         names = ("requests", "duration_us", "wait_us", "upstream_us")
         table = self._table("latency_by_minute").groupBy("mode", "bin_us")
         by_mode: dict[str, list[Row]] = defaultdict(list)
@@ -133,7 +118,7 @@ class Summary:
             assert latency is not None
             requests, duration, wait, upstream = (sum(row[name] for row in rows) for name in names)
             found.append(
-                ModeTimes(
+                data.ModeTimes(
                     mode=mode,
                     requests=requests,
                     latency=latency,
@@ -144,58 +129,38 @@ class Summary:
             )
         return sorted(found, key=lambda mode: (-mode.requests, mode.mode))
 
-    def _streams(self) -> list[StreamTraffic]:
-        names = ("requests", "reads", "hits", "stale", "hub", "collapsed", "upstream_requests")
+    def _streams(self) -> list[data.StreamTraffic]:
+        names = ("requests", "reads", "hub", "collapsed", "bytes_sent", "bytes_saved")
         reader = F.when((F.col("reads") > 0) & (F.col("subject") != ""), F.col("subject"))
         rows = self._largest(
             self._table("usage").where("stream != ''"),
             "stream",
-            *(F.sum(name).alias(name) for name in (*names, "bytes_sent", "bytes_saved")),
+            *(F.sum(name).alias(name) for name in names),
+            F.sum(F.col("hits") + F.col("stale")).alias("hits"),
+            F.sum("upstream_requests").alias("origin_requests"),
             F.count_distinct(reader).alias("readers"),
         )
         shown = [row["stream"] for row in rows]
         quick = self._table("latency").where(~F.col("mode").isin(*WAITING))
         bins = self._bins(quick.where(F.col("stream").isin(shown)), "stream") if shown else {}
         return [
-            StreamTraffic(
-                stream=row["stream"],
-                requests=row["requests"],
-                reads=row["reads"],
-                hits=row["hits"] + row["stale"],
-                hub=row["hub"],
-                collapsed=row["collapsed"],
-                origin_requests=row["upstream_requests"],
-                bytes_sent=row["bytes_sent"],
-                bytes_saved=row["bytes_saved"],
-                readers=row["readers"],
-                latency=percentiles(bins.get(row["stream"], {})),
-            )
+            data.StreamTraffic(**row.asDict(), latency=percentiles(bins.get(row["stream"], {})))
             for row in rows
         ]
 
-    def _subjects(self) -> list[SubjectUsage]:
-        names = ("requests", "bytes_sent", "bytes_received", "failures")
+    def _subjects(self) -> list[data.SubjectUsage]:
+        names = ("requests", "bytes_sent", "bytes_received")
         rows = self._largest(
             self._table("usage"),
             "subject",
             *(F.sum(name).alias(name) for name in names),
+            F.sum("failures").alias("errors"),
             F.count_distinct(F.when(F.col("stream") != "", F.col("stream"))).alias("streams"),
             F.unix_millis(F.max("last_seen")).alias("last_ms"),
         )
-        return [
-            SubjectUsage(
-                subject=row["subject"],
-                requests=row["requests"],
-                streams=row["streams"],
-                bytes_sent=row["bytes_sent"],
-                bytes_received=row["bytes_received"],
-                errors=row["failures"],
-                last_ms=row["last_ms"],
-            )
-            for row in rows
-        ]
+        return [data.SubjectUsage(**row.asDict()) for row in rows]
 
-    def _sessions(self) -> Sessions:
+    def _sessions(self) -> data.Sessions:
         """By bins, which are few. All borders between bars are borders of bins."""
         duration = F.col("duration_us")
         rows = (
@@ -208,13 +173,13 @@ class Summary:
             )
             .collect()
         )
-        lengths = [0] * (len(SESSION_BORDERS_MS) + 1)
+        lengths = [0] * (len(data.SESSION_BORDERS_MS) + 1)
         endings, bins = Counter[str](), Counter[int]()
         for row in rows:
-            lengths[bisect_right(SESSION_BORDERS_MS, row["bin_us"] / 1000)] += row["sessions"]
+            lengths[bisect_right(data.SESSION_BORDERS_MS, row["bin_us"] / 1000)] += row["sessions"]
             endings[row["ended"]] += row["sessions"]
             bins[row["bin_us"]] += row["sessions"]
-        return Sessions(
+        return data.Sessions(
             sessions=bins.total(),
             bytes_sent=sum(row["bytes_sent"] for row in rows),
             median_ms=_percentile(bins, 50) if bins else 0.0,
@@ -223,7 +188,7 @@ class Summary:
             endings=endings,
         )
 
-    def _failures(self) -> list[Failure]:
+    def _failures(self) -> list[data.Failure]:
         rows = (
             self._table("errors")
             .groupBy("error", "status", "mode")
@@ -236,7 +201,7 @@ class Summary:
             .limit(self._most)
             .collect()
         )
-        return [Failure(**row.asDict()) for row in rows]
+        return [data.Failure(**row.asDict()) for row in rows]
 
     # -- quality -------------------------------------------------------------------------------
 
@@ -245,16 +210,16 @@ class Summary:
         assert logs is not None
         return sorted(logs.collect(), key=lambda row: (row["gateway"], row["worker"] or 0))
 
-    def _quality(self, workers: list[Row]) -> Quality:
+    def _quality(self, workers: list[Row]) -> data.Quality:
         reasons = self._tables.find(self._session, "quarantine_reasons")
         assert reasons is not None
-        return Quality(
+        return data.Quality(
             files=sum(row["files"] for row in workers),
             lines=sum(row["lines"] for row in workers),
             duplicates=sum(row["duplicates"] for row in workers),
             quarantined={row["reason"]: row["lines"] for row in reasons.collect()},
             gaps=[
-                Gap(
+                data.Gap(
                     gateway=row["gateway"],
                     worker=row["worker"],
                     lines=row["requests"],
@@ -286,12 +251,14 @@ class Summary:
         return dict(found)
 
 
-def _totals(seen: Row, slots: list[Row], bins: Mapping[Any, Bins], workers: list[Row]) -> Totals:
+def _totals(
+    seen: Row, slots: list[Row], bins: Mapping[Any, Bins], workers: list[Row]
+) -> data.Totals:
     wrote = [row for row in workers if row["requests"]]
     all_bins = Counter[int]()
     for some in bins.values():
         all_bins.update(some)
-    return Totals(
+    return data.Totals(
         **_added(slots, *TRAFFIC_TOTALS),
         **_answers(slots),
         verdicts=_verdicts(slots),
@@ -307,13 +274,13 @@ def _totals(seen: Row, slots: list[Row], bins: Mapping[Any, Bins], workers: list
     )
 
 
-def _moments(slots: list[Row], bins: Mapping[Any, Bins]) -> list[Moment]:
+def _moments(slots: list[Row], bins: Mapping[Any, Bins]) -> list[data.Moment]:
     by_slot: dict[int, list[Row]] = defaultdict(list)
     for row in slots:
         if row["slot"] is not None:
             by_slot[row["slot"]].append(row)
     return [
-        Moment(
+        data.Moment(
             **_added(rows, *TRAFFIC_MOMENTS),
             **_answers(rows),
             at_ms=at_ms,
@@ -349,11 +316,11 @@ def _origin_reads(rows: list[Row]) -> int:
     return sum(row["upstream_requests"] for row in rows if row["verdict"] in READ_VERDICTS)
 
 
-def percentiles(bins: Bins) -> Percentiles | None:
+def percentiles(bins: Bins) -> data.Percentiles | None:
     """By nearest rank, as `spark.traffic` has it."""
     if not bins:
         return None
-    return Percentiles(
+    return data.Percentiles(
         p50_ms=_percentile(bins, 50), p95_ms=_percentile(bins, 95), p99_ms=_percentile(bins, 99)
     )
 
