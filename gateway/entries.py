@@ -11,18 +11,10 @@ from weakref import ReferenceType, WeakValueDictionary, ref
 
 from gateway.rules.freshness import Policy
 from gateway.rules.routes import is_chunk
+from protocol import sse
 from protocol.heads import ReplyHead
 from protocol.media import media_type, text_like
 from protocol.names import DEFAULT_CONTENT_TYPE
-from protocol.sse import (
-    base64_event,
-    base64_piece,
-    complete_utf8,
-    data_event,
-    data_start,
-    is_plain,
-    text_piece,
-)
 from wire.encoding import frame_chunk
 
 OVERHEAD_BYTES = 2048  # of an entry with its heads, beside its body
@@ -95,7 +87,7 @@ class EventLines(Lines):
         return self._pieces.get((start, end, framed))
 
     def make_piece(self, start: int, end: int, framed: bool) -> Piece:
-        encode = text_piece if self._is_text else base64_piece
+        encode = sse.text_piece if self._is_text else sse.base64_piece
         data, following = encode(self.data, start, end)
         piece = Piece(frame_chunk(data) if framed else data, len(data), following)
         self._pieces[start, end, framed] = piece
@@ -176,7 +168,7 @@ class Entry:
 
     @property
     def ends_within_character(self) -> bool:
-        return self.is_text and not self.is_json and complete_utf8(self.body) != len(self.body)
+        return self.is_text and not self.is_json and sse.complete_utf8(self.body) != len(self.body)
 
     def form(self, encoding: str = "") -> Form | None:
         found = self.forms.get(encoding)
@@ -204,19 +196,19 @@ class Entry:
     def event(self) -> bytes:
         """The body as an SSE data event."""
         if self._event is None:
-            encode = data_event if self.is_text else base64_event
+            encode = sse.data_event if self.is_text else sse.base64_event
             self._event = encode(self.body)
         return self._event
 
     def event_start(self) -> bytes:
         """What comes before the lines of its event."""
-        return data_start(self.body if self.is_text else b"")
+        return sse.data_start(self.body if self.is_text else b"")
 
     @property
     def is_plain_text(self) -> bool:
         """Whether the lines of its event are its body."""
         if self._is_plain is None:
-            self._is_plain = self.is_text and is_plain(self.body)
+            self._is_plain = self.is_text and sse.is_plain(self.body)
         return self._is_plain
 
     def event_lines(self) -> EventLines:

@@ -10,27 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from protocol import names
 from protocol.cursors import INTERVAL_SECS
 from protocol.errors import ProtocolError
 from protocol.etags import bootstrap_etag, matches, snapshot_etag, stream_etag
 from protocol.media import media_type, text_like
 from protocol.multipart import content_type_of
-from protocol.names import (
-    PRODUCER_EPOCH,
-    PRODUCER_EXPECTED_SEQ,
-    PRODUCER_RECEIVED_SEQ,
-    PRODUCER_SEQ,
-    STREAM_CLOSED,
-    STREAM_CURSOR,
-    STREAM_EARLIEST_OFFSET,
-    STREAM_EXPIRES_AT,
-    STREAM_NEXT_OFFSET,
-    STREAM_SNAPSHOT_OFFSET,
-    STREAM_SSE_DATA_ENCODING,
-    STREAM_STATE,
-    STREAM_TTL,
-    STREAM_UP_TO_DATE,
-)
 from protocol.offsets import START, format_offset
 from protocol.producers import Producer, expected_seq
 from protocol.requests import Append, Create
@@ -42,8 +27,8 @@ Headers = tuple[tuple[str, str], ...]
 NO_STORE: tuple[str, str] = ("Cache-Control", "no-store")
 IMMUTABLE = "public, max-age=60, stale-while-revalidate=300, immutable"
 REVALIDATE = "public, max-age=0, must-revalidate"
-CLOSED: tuple[str, str] = (STREAM_CLOSED, "true")
-UP_TO_DATE: tuple[str, str] = (STREAM_UP_TO_DATE, "true")
+CLOSED: tuple[str, str] = (names.STREAM_CLOSED, "true")
+UP_TO_DATE: tuple[str, str] = (names.STREAM_UP_TO_DATE, "true")
 LIVE: tuple[str, str] = ("Cache-Control", f"public, max-age={INTERVAL_SECS}")
 RETRY_AFTER: Headers = (("Retry-After", "1"),)
 PROBLEM_TYPE: tuple[str, str] = ("Content-Type", "application/problem+json")
@@ -94,7 +79,7 @@ def gone() -> Reply:
 
 def offset_gone(state: StreamState, earliest: int) -> ProtocolError:
     """For a read from below the snapshot; the way back is `/bootstrap`."""
-    headers = ((STREAM_EARLIEST_OFFSET, format_offset(state.id, earliest)),)
+    headers = ((names.STREAM_EARLIEST_OFFSET, format_offset(state.id, earliest)),)
     return ProtocolError(
         410, "offset-gone", "A snapshot replaced this offset; bootstrap anew.", headers
     )
@@ -121,7 +106,7 @@ def precondition_failed(state: StreamState | None) -> Reply:
 
 
 def next_offset(state: StreamState, position: int) -> tuple[str, str]:
-    return (STREAM_NEXT_OFFSET, format_offset(state.id, position))
+    return (names.STREAM_NEXT_OFFSET, format_offset(state.id, position))
 
 
 def created(state: StreamState, request: Create, tail: int, location: str | None = None) -> Reply:
@@ -172,13 +157,13 @@ def head(
         NO_STORE,
     )
     if state.ttl_s is not None:
-        headers += ((STREAM_TTL, str(state.ttl_s)),)
+        headers += ((names.STREAM_TTL, str(state.ttl_s)),)
     if state.expires_at_ms is not None:
-        headers += ((STREAM_EXPIRES_AT, format_timestamp(state.expires_at_ms)),)
+        headers += ((names.STREAM_EXPIRES_AT, format_timestamp(state.expires_at_ms)),)
     if snapshot is not None:
         headers += (snapshot_offset(state, snapshot), earliest_offset(state, snapshot))
     if state.strict_state:
-        headers += ((STREAM_STATE, "strict"),)
+        headers += ((names.STREAM_STATE, "strict"),)
     reply = Reply(200, (*headers, CLOSED) if closed else headers)
     if if_none_match is not None and matches(if_none_match, etag):
         return not_modified(reply)
@@ -242,7 +227,10 @@ def _refused_producer(judgement: Judgement, state: StreamState, producer: Produc
             409,
             "sequence-gap",
             f"Expected Producer-Seq {wanted}, received {producer.seq}.",
-            ((PRODUCER_EXPECTED_SEQ, str(wanted)), (PRODUCER_RECEIVED_SEQ, str(producer.seq))),
+            (
+                (names.PRODUCER_EXPECTED_SEQ, str(wanted)),
+                (names.PRODUCER_RECEIVED_SEQ, str(producer.seq)),
+            ),
         )
     assert known is not None
     if judgement is Judgement.STALE_EPOCH:
@@ -250,7 +238,7 @@ def _refused_producer(judgement: Judgement, state: StreamState, producer: Produc
             403,
             "stale-epoch",
             f"Epoch {producer.epoch} was replaced by {known[0]}.",
-            ((PRODUCER_EPOCH, str(known[0])),),
+            ((names.PRODUCER_EPOCH, str(known[0])),),
         )
     headers: Headers = (next_offset(state, state.tail), ("ETag", state.etag), NO_STORE)
     headers += _producer_headers(*known)
@@ -302,7 +290,7 @@ def with_cursor(state: StreamState, reply: Reply, cursor: int | None) -> Reply:
     headers = tuple(h for h in reply.headers if h[0] != "Cache-Control")
     headers += (NO_STORE if can_expire(state) else LIVE,)
     if cursor is not None:
-        headers += ((STREAM_CURSOR, str(cursor)),)
+        headers += ((names.STREAM_CURSOR, str(cursor)),)
     return Reply(reply.status, headers, reply.body)
 
 
@@ -310,7 +298,7 @@ def nothing_new(state: StreamState, tail: int, cursor: int | None, closed: bool)
     """The end of a long-poll without data."""
     headers: Headers = (next_offset(state, tail), UP_TO_DATE, NO_STORE)
     if cursor is not None:
-        headers += ((STREAM_CURSOR, str(cursor)),)
+        headers += ((names.STREAM_CURSOR, str(cursor)),)
     return Reply(204, (*headers, CLOSED) if closed else headers)
 
 
@@ -322,7 +310,7 @@ def event_stream(content_type: str) -> Reply:
         ("X-Accel-Buffering", "no"),
     )
     if not text_like(content_type):
-        headers += ((STREAM_SSE_DATA_ENCODING, "base64"),)
+        headers += ((names.STREAM_SSE_DATA_ENCODING, "base64"),)
     return Reply(200, headers)
 
 
@@ -330,11 +318,11 @@ def event_stream(content_type: str) -> Reply:
 
 
 def snapshot_offset(state: StreamState, snapshot: Snapshot) -> tuple[str, str]:
-    return (STREAM_SNAPSHOT_OFFSET, format_offset(state.id, snapshot.offset))
+    return (names.STREAM_SNAPSHOT_OFFSET, format_offset(state.id, snapshot.offset))
 
 
 def earliest_offset(state: StreamState, snapshot: Snapshot) -> tuple[str, str]:
-    return (STREAM_EARLIEST_OFFSET, format_offset(state.id, snapshot.offset))
+    return (names.STREAM_EARLIEST_OFFSET, format_offset(state.id, snapshot.offset))
 
 
 def published(state: StreamState, snapshot: Snapshot, tail: int) -> Reply:
@@ -379,7 +367,9 @@ def bootstrap_head(
     blob = 0 if snapshot is None else snapshot.blob
     headers: Headers = (
         ("Content-Type", content_type_of(boundary)),
-        (STREAM_SNAPSHOT_OFFSET, START) if snapshot is None else snapshot_offset(state, snapshot),
+        (names.STREAM_SNAPSHOT_OFFSET, START)
+        if snapshot is None
+        else snapshot_offset(state, snapshot),
         next_offset(state, tail),
         UP_TO_DATE,
         ("ETag", bootstrap_etag(state.incarnation, blob, tail, closed)),
@@ -390,8 +380,8 @@ def bootstrap_head(
 
 def _up_to_date(value: bool) -> tuple[str, str]:
     """Where the document asks for a boolean and not for a mark."""
-    return (STREAM_UP_TO_DATE, "true" if value else "false")
+    return (names.STREAM_UP_TO_DATE, "true" if value else "false")
 
 
 def _producer_headers(epoch: int, seq: int) -> Headers:
-    return ((PRODUCER_EPOCH, str(epoch)), (PRODUCER_SEQ, str(seq)))
+    return ((names.PRODUCER_EPOCH, str(epoch)), (names.PRODUCER_SEQ, str(seq)))

@@ -8,15 +8,9 @@ from collections.abc import Mapping
 
 from gateway.entries import Entry, Form
 from gateway.rules.freshness import parse_cache_control
+from protocol import names
 from protocol.cursors import INTERVAL_SECS
 from protocol.media import media_type
-from protocol.names import (
-    STREAM_CLOSED,
-    STREAM_CURSOR,
-    STREAM_NEXT_OFFSET,
-    STREAM_SNAPSHOT_OFFSET,
-    STREAM_UP_TO_DATE,
-)
 from protocol.replies import NO_STORE, Headers, Reply
 
 _TRUE = "true"
@@ -55,10 +49,10 @@ def live_control(told: str) -> str:
 
 
 def vary(entry: Entry, compressible: bool) -> str:
-    names = [] if entry.public else ["Authorization"]
+    varies = [] if entry.public else ["Authorization"]
     if compressible:
-        names.append("Accept-Encoding")
-    return ", ".join(names)
+        varies.append("Accept-Encoding")
+    return ", ".join(varies)
 
 
 def sandbox(content_type: str) -> Headers:
@@ -89,14 +83,17 @@ def passed_reply(status: int, headers: Mapping[str, str], body: bytes, *, public
 
 
 def stream_headers(entry: Entry, *, up_to_date: bool) -> Headers:
-    headers: Headers = ((STREAM_NEXT_OFFSET, entry.next_offset),)
+    headers: Headers = ((names.STREAM_NEXT_OFFSET, entry.next_offset),)
     if entry.snapshot_offset:  # there, up to date is a value and not a mark
         value = _TRUE if up_to_date else "false"
-        headers += ((STREAM_SNAPSHOT_OFFSET, entry.snapshot_offset), (STREAM_UP_TO_DATE, value))
+        headers += (
+            (names.STREAM_SNAPSHOT_OFFSET, entry.snapshot_offset),
+            (names.STREAM_UP_TO_DATE, value),
+        )
     elif up_to_date:
-        headers += ((STREAM_UP_TO_DATE, _TRUE),)
+        headers += ((names.STREAM_UP_TO_DATE, _TRUE),)
     if entry.closed:
-        headers += ((STREAM_CLOSED, _TRUE),)
+        headers += ((names.STREAM_CLOSED, _TRUE),)
     return headers
 
 
@@ -137,5 +134,5 @@ def live_headers(
     if not entry.public:
         headers += (("Vary", "Authorization"),)
     if cursor is not None and not entry.closed:
-        headers += ((STREAM_CURSOR, str(cursor)),)
+        headers += ((names.STREAM_CURSOR, str(cursor)),)
     return headers + (cdn if may_keep else ())

@@ -14,18 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from gateway import devkeys
 from gateway.config import FOREIGN_SECTIONS, GatewayConfig
 from gateway.console.minting import MintKey
-from gateway.devkeys import (
-    DEV_AUDIENCE,
-    DEV_ISSUER,
-    JWKS_FILE,
-    KEY_FILE,
-    ensure_dev_key,
-    sign_token,
-    token_command,
-    write_private,
-)
 from origin.config import OriginConfig
 from origin.config import load_config as load_origin_config
 from weir.client.access import KEYS, ORIGIN_KEY_FILE
@@ -64,7 +55,7 @@ class Plan:
 
     @property
     def dev_key(self) -> Path | None:
-        return None if self.keys is None else self.keys / KEY_FILE
+        return None if self.keys is None else self.keys / devkeys.KEY_FILE
 
     def mint_key(self, secret: str) -> MintKey | None:
         """For the console; none behind a proxy, where clients may be anywhere."""
@@ -77,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = make_plan(arguments, os.environ)
     set_up_logging(plan.gateway.log)
     if plan.keys is not None:
-        ensure_dev_key(plan.keys)
+        devkeys.ensure_dev_key(plan.keys)
     return supervise(partial(_start_all, plan))
 
 
@@ -93,9 +84,13 @@ def make_plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Plan
     )
     origin = for_gateways_only(origin)
     data = Path(origin.storage.data_dir)
-    keys = str(data / KEYS / JWKS_FILE)
+    keys = str(data / KEYS / devkeys.JWKS_FILE)
     log: dict[str, object] = {"access_log": str(data / "access")}
-    auth: dict[str, object] = {"jwks": keys, "issuer": DEV_ISSUER, "audience": DEV_AUDIENCE}
+    auth: dict[str, object] = {
+        "jwks": keys,
+        "issuer": devkeys.DEV_ISSUER,
+        "audience": devkeys.DEV_AUDIENCE,
+    }
     ours: dict[str, object] = {"gateway": log | ALL_FOR_ONE, "upstream": ALL_OF_ORIGIN}
     gateway = _load_gateway(arguments, environ, {**ours, "auth": auth})
     if gateway.auth.mode == "jwt" and gateway.auth.jwks == keys:
@@ -160,7 +155,7 @@ def start_origin(plan: Plan, parent: Parent) -> GatewayConfig:
     drain_secs = origin.server.drain_secs
     port = parent.start("origin", drain_secs, int, partial(serve_origin, origin))
     # Only now: while another process has the data directory, its key is in there.
-    write_private(plan.origin_key, origin.server.access_key)
+    devkeys.write_private(plan.origin_key, origin.server.access_key)
     print(origin_line(origin, port, plan.origin_key), flush=True)
     return point_at_origin(plan, port)
 
@@ -215,8 +210,10 @@ def _token_words(plan: Plan, now: float) -> tuple[str, str]:
         return ", with a token from your issuer in $TOKEN", '-H "Authorization: Bearer $TOKEN" '
     seconds = min(TOKEN_SECS, auth.max_lifetime_secs)
     claim = auth.scope_claim
-    token = sign_token(key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now, claim)
-    command = token_command(key, auth.audience, auth.issuer, claim, _typed_name())
+    token = devkeys.sign_token(
+        key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now, claim
+    )
+    command = devkeys.token_command(key, auth.audience, auth.issuer, claim, _typed_name())
     about = f" (this token is valid for {seconds / 3600:.3g} hours; `{command}` makes others)"
     return about, f"-H 'Authorization: Bearer {token}' "
 
