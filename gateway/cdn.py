@@ -16,6 +16,7 @@ import aiohttp
 from yarl import URL
 
 from gateway.config import CdnConfig
+from gateway.tasks import cancel
 from protocol.paths import PREFIX, stream_url
 from protocol.replies import Headers
 
@@ -138,9 +139,7 @@ class PurgeHook:
         except TimeoutError:
             _log.warning("stopped before the CDN was purged of everything")
             self.failed += self._queue.qsize()  # those begun count themselves
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
         self._tasks = []
         if self._session is not None:
             await self._session.close()

@@ -85,9 +85,9 @@ def _register_purges(metrics: Metrics, backends: Backends) -> None:
 
 def _register_redis(metrics: Metrics, backends: Backends, cache: RedisCache) -> None:
     gauge, counter, revoked = metrics.gauge, metrics.counter, backends.revoked
-    gauge("redis_up", "1 if Redis is in use, 0 without it.", lambda: cache.available)
+    gauge("redis_up", "1 if Redis is in use, 0 without it.", lambda: cache.link.available)
     gauge("redis_sealed", "1 if values in Redis are sealed with a key.", lambda: cache.is_sealed)
-    counter("redis_failures", "Calls of Redis that failed.", lambda: cache.failures)
+    counter("redis_failures", "Calls of Redis that failed.", lambda: cache.link.failures)
     counter("shared_hits", "Chunks found in Redis.", lambda: cache.hits)
     counter("shared_misses", "Chunks not found there.", lambda: cache.misses)
     counter("shared_rejected", "Chunks not sealed by us.", lambda: cache.rejected)

@@ -26,6 +26,7 @@ from yarl import URL
 
 from gateway.config import AuthConfig
 from gateway.rules.claims import is_key_id, read_json
+from gateway.tasks import cancel
 from wire.settings import SettingsError
 
 log = logging.getLogger("weir.gateway")
@@ -275,10 +276,7 @@ class Keys:
         self._timer = asyncio.create_task(self._keep_fresh(), name="jwks timer")
 
     async def stop(self) -> None:
-        tasks = [task for task in (self._timer, self._flight) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(self._timer, self._flight)
 
     async def find(self, key_id: str | None, algorithm: str) -> BoundKey | None:
         """The key for a token's header; one that is not known may just have been published."""

@@ -11,6 +11,7 @@ from itertools import accumulate, islice, takewhile
 from pathlib import Path
 
 from gateway.notices import ACK_TIMEOUT_SECS, MAX_OWED, Mailbox, Notice, OnGap, OnNotice
+from gateway.tasks import cancel
 
 SOCKET_NAME = re.compile(r"worker-([0-9]{1,6})\.sock")
 DATAGRAM_BYTES = 32 * 1024
@@ -51,19 +52,13 @@ class LocalNotices:
         asyncio.get_running_loop().add_reader(self._socket, self._receive)
 
     async def publish(self, notice: Notice) -> bool:
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
         with self._mailbox.delivery(notice) as (message, delivery):
             delivery.expect(sum(self._send(peer, message) for peer in self._peers()))
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await delivery.complete
-            except TimeoutError:
-                return False
-            return True
+            return await delivery.confirmed(deadline)
 
     async def stop(self) -> None:
-        if self._resending is not None:
-            self._resending.cancel()
-            await asyncio.gather(self._resending, return_exceptions=True)
+        await cancel(self._resending)
         if self._socket is not None:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()

@@ -122,6 +122,15 @@ class Delivery:
         self._acknowledged.add(receiver)
         self._look()
 
+    async def confirmed(self, until: float) -> bool:
+        """Whether all have, before that time of the loop."""
+        try:
+            async with asyncio.timeout_at(until):
+                await self.complete
+        except TimeoutError:
+            return False
+        return True
+
     def _look(self) -> None:
         known = self._expected is not None and len(self._acknowledged) >= self._expected
         if known and not self.complete.done():

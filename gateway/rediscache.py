@@ -68,14 +68,6 @@ class RedisCache:
         self.stored = 0
         self.puts_dropped = 0
 
-    @property
-    def available(self) -> bool:
-        return self.link.available
-
-    @property
-    def failures(self) -> int:
-        return self.link.failures
-
     async def generation(self, stream: str) -> str | None:
         """The token to store chunks under; ask for it before the origin is asked for the chunk."""
         key = generation_key(stream)

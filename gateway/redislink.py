@@ -17,6 +17,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import ResponseError
 
+from gateway.tasks import cancel
+
 FIRST_PAUSE_SECS = 0.5
 LONGEST_PAUSE_SECS = 5.0
 MAX_CONNECTIONS = 16
@@ -94,9 +96,7 @@ class Link:
     async def close(self) -> None:
         self._closed = True
         self.available = False
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.gather(self._recovery, return_exceptions=True)
+        await cancel(self._recovery)
         await self._drop_idle()
 
     def make_connection(self) -> AbstractConnection:

@@ -9,6 +9,7 @@ from redis.asyncio.connection import AbstractConnection
 
 from gateway.notices import ACK_TIMEOUT_SECS, MAX_OWED, Mailbox, Notice, OnGap, OnNotice
 from gateway.redislink import FIRST_PAUSE_SECS, Batch, Command, Link
+from gateway.tasks import cancel
 
 START_TIMEOUT_SECS = 1.0
 BEAT_SECS = 1.0  # how long a subscription may be silent before it is asked for a sign of life
@@ -77,17 +78,10 @@ class RedisNotices:
             delivery.expect(receivers)
             if receivers and not self.connected:
                 return False  # acknowledgements cannot reach us
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await delivery.complete
-            except TimeoutError:
-                return False
-            return True
+            return await delivery.confirmed(deadline)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
         self._subscribed.clear()
         await self._link.close()
         await self._batch.close()

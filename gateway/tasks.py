@@ -23,7 +23,12 @@ class Tasks:
             await asyncio.wait(self._running, timeout=left)
 
     async def cancel(self) -> None:
-        running = list(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancel(*self._running)
+
+
+async def cancel(*tasks: "asyncio.Task[None] | None") -> None:
+    """Cancel those that there are, and wait for their end."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)

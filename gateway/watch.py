@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from gateway.calls import Call
 from gateway.rules.access import Identity
+from gateway.tasks import cancel
 from gateway.tokens import RECHECK_SECS
 
 log = logging.getLogger("weir.gateway")
@@ -41,9 +42,7 @@ class Watch:
             self._task = asyncio.create_task(self._run(self._withdrawn), name="withdrawals")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await cancel(self._task)
 
     def add(self, call: Call) -> None:
         if self._withdrawn is None:

@@ -171,7 +171,7 @@ async def test_foreign_bytes_are_rejected(
     await fill(store)
     redis.command("SET", chunk_key("s", AT), poison)
     assert await value_of(store) is None
-    assert (store.rejected, store.available) == (1, True)
+    assert (store.rejected, store.link.available) == (1, True)
 
 
 @pytest.mark.parametrize("size", [24, 30, 36, 51])
@@ -203,7 +203,7 @@ async def test_keys_of_another_type_are_replaced(store: RedisCache, redis: Redis
     assert await value_of(store) is None
     await store.put("s", await store.generation("s"), AT, b"x", 60)
     assert await value_of(store) == b"x"
-    assert store.rejected > 0 and store.available
+    assert store.rejected > 0 and store.link.available
 
 
 async def test_a_poisoned_generation_is_replaced(store: RedisCache, redis: RedisServer) -> None:
@@ -223,7 +223,7 @@ async def test_without_redis_every_answer_is_none(redis: RedisServer) -> None:
     assert await store.generation("s") is None
     assert not await store.purge("s")
     assert not await store.put("s", "0" * 24, AT, b"x", 60)
-    assert not store.available and store.failures >= 1
+    assert not store.link.available and store.link.failures >= 1
     await store.close()
 
 
@@ -234,10 +234,10 @@ async def test_a_stopped_redis_costs_one_time_limit(store: RedisCache, redis: Re
     found = await asyncio.gather(*(store.get("s", AT) for _ in range(100)))
     assert set(found) == {(None, None)}
     assert time.monotonic() - began < 10 * TIMEOUT_S
-    assert not store.available
+    assert not store.link.available
     assert await store.get("s", AT) == (None, None)
     redis.resume()
-    await until(lambda: store.available)
+    await until(lambda: store.link.available)
     assert await value_of(store) == b"x"
 
 
@@ -245,10 +245,10 @@ async def test_a_dead_redis_is_left_alone(redis: RedisServer) -> None:
     store = RedisCache(redis.url, TIMEOUT_S, first_pause_s=60)
     redis.kill()
     await store.get("s", AT)
-    failures = store.failures
+    failures = store.link.failures
     redis.start()
     assert await store.get("s", AT) == (None, None)
-    assert (store.failures, store.link.outages) == (failures, 1)
+    assert (store.link.failures, store.link.outages) == (failures, 1)
     await store.close()
 
 
@@ -257,7 +257,7 @@ async def test_a_quick_restart_is_no_failure(store: RedisCache, redis: RedisServ
     redis.restart()
     await fill(store)
     assert await value_of(store) == b"x"
-    assert store.failures == 0
+    assert store.link.failures == 0
 
 
 async def test_it_comes_back_after_a_kill(store: RedisCache, redis: RedisServer) -> None:
@@ -265,7 +265,7 @@ async def test_it_comes_back_after_a_kill(store: RedisCache, redis: RedisServer)
     redis.kill()
     assert await store.get("s", AT) == (None, None)
     redis.start()
-    await until(lambda: store.available)
+    await until(lambda: store.link.available)
     await fill(store)
     assert await value_of(store) == b"x"
 
@@ -278,7 +278,7 @@ async def test_replies_are_never_mixed_up_after_time_limits(redis: RedisServer) 
         redis.pause()
         await asyncio.gather(*(store.get(f"s{n}", AT) for n in range(20)))
         redis.resume()
-        await until(lambda: store.available)
+        await until(lambda: store.link.available)
         for n in range(20):
             assert await value_of(store, f"s{n}") in (b"%d" % n, None)
     assert store.rejected == 0
@@ -295,7 +295,7 @@ async def test_a_caller_who_leaves_breaks_nothing(store: RedisCache, redis: Redi
             task.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
     assert [await value_of(store, f"s{n}") for n in range(10)] == [b"%d" % n for n in range(10)]
-    assert store.failures == 0
+    assert store.link.failures == 0
 
 
 async def test_a_purge_during_an_outage_is_made_up_for(
@@ -306,7 +306,7 @@ async def test_a_purge_during_an_outage_is_made_up_for(
     await store.get("s", AT)
     assert not await store.purge("s")  # not even sent
     redis.resume()
-    await until(lambda: store.available)
+    await until(lambda: store.link.available)
     assert await value_of(store) is None
     assert redis.command("EXISTS", chunk_key("s", AT)) == 1  # there, but of no generation
 
@@ -323,7 +323,7 @@ async def test_a_purge_whose_writer_leaves_is_made_up_for(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(store.purge("s"), 0.01)
     assert await store.get("s", AT) == (None, None)
-    await until(lambda: store.available)
+    await until(lambda: store.link.available)
     assert await value_of(store) is None
 
 
@@ -336,7 +336,7 @@ async def test_purging_everything_is_tried_until_it_works(
     assert not await store.purge("s")
     await until(lambda: rejected_calls(redis, "scan") > 0)
     redis.command("ACL", "SETUSER", "default", "+del", "+scan")
-    await until(lambda: store.available)
+    await until(lambda: store.link.available)
     assert await value_of(store) is None
 
 
@@ -355,7 +355,7 @@ async def test_more_purges_than_can_be_remembered_purge_everything(
     await store.purge("a")
     await store.purge("b")
     redis.resume()
-    await until(lambda: store.available)
+    await until(lambda: store.link.available)
     assert [await value_of(store, stream) for stream in "abc"] == [None] * 3
 
 
@@ -367,7 +367,7 @@ async def test_a_redis_that_takes_no_purges_is_not_read(
     assert not await store.purge("s")
     assert await store.get("s", AT) == (None, None)
     redis.command("REPLICAOF", "NO", "ONE")
-    await until(lambda: store.available)
+    await until(lambda: store.link.available)
     assert await value_of(store) is None
 
 
@@ -378,7 +378,7 @@ async def test_a_full_redis_is_still_read_and_purged(store: RedisCache, redis: R
     assert await value_of(store) == b"x"
     assert await store.purge("s")
     assert await store.get("s", AT) == (None, None)
-    assert store.available
+    assert store.link.available
 
 
 async def test_a_close_leaves_no_connection_behind(redis: RedisServer) -> None:
@@ -402,6 +402,6 @@ async def test_a_server_that_is_no_redis_is_left_alone() -> None:
     port = server.sockets[0].getsockname()[1]
     store = RedisCache(f"redis://127.0.0.1:{port}", TIMEOUT_S)
     assert await store.get("s", AT) == (None, None)
-    assert not store.available
+    assert not store.link.available
     await store.close()
     server.close()
