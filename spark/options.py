@@ -12,22 +12,9 @@ from spark.streams import stream_name
 
 MIB = 1024 * 1024
 NAMES = (
-    "url",
-    "token",
-    "accessKey",
-    "stream",
-    "streams",
-    "bucket",
-    "prefix",
-    "start",
-    "end",
-    "partitionBytes",
-    "maxBytesPerBatch",
-    "pollSeconds",
-    "failOnDataLoss",
-    "failOnError",
-    "timeoutSeconds",
-    "retries",
+    *("url", "token", "accessKey", "stream", "streams", "bucket", "prefix", "start", "end"),
+    *("partitionBytes", "maxBytesPerBatch", "pollSeconds", "failOnDataLoss", "failOnError"),
+    *("timeoutSeconds", "retries"),
 )
 
 
