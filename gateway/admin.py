@@ -26,6 +26,7 @@ from wire.front import FrontServer
 from wire.heads import Head
 from wire.http import Refusals, Stamp, to_response
 from wire.listening import Listener
+from wire.metrics import ServiceMetrics
 
 log = logging.getLogger("weir.gateway")
 
@@ -48,30 +49,15 @@ _LINKS = "".join(f'<li><a href="{path}">{path}</a></li>' for path in _PATHS)
 _INDEX = f"<!doctype html><title>Weir gateway</title><h1>Weir gateway</h1><ul>{_LINKS}</ul>"
 
 
-class Exposed(Protocol):
-    """Metrics in Prometheus' text format."""
-
-    @property
-    def content_type(self) -> tuple[str, str]: ...
-    def render(self) -> bytes: ...
-
-
-class Told(Protocol):
-    """What one worker tells of itself to the others."""
-
-    def recent_streams(self) -> list[str]: ...
-    def figures(self) -> Figures: ...
-
-
 class Served(Protocol):
     """What the gateway tells about itself."""
 
     @property
     def ready(self) -> bool: ...
     @property
-    def metrics(self) -> Exposed: ...
+    def metrics(self) -> ServiceMetrics: ...
     @property
-    def overview(self) -> Told: ...
+    def overview(self) -> "Overview": ...
 
 
 class Status(msgspec.Struct, array_like=True):

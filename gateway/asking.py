@@ -57,7 +57,6 @@ class UpstreamResponse:
     status: int
     headers: dict[str, str]
     body: bytes
-    attempts: int = 1
     head: ReplyHead = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +71,6 @@ class UpstreamStream:
     headers: dict[str, str]
     pieces: AsyncIterator[bytes]
     length: int | None = None
-    attempts: int = 1
 
 
 class UpstreamError(ProtocolError):

@@ -162,15 +162,9 @@ def _require(ok: bool, problem: str) -> None:
 class Source(Protocol):
     """Where a JWKS comes from."""
 
-    @property
-    def name(self) -> str:
-        """For people: no password, no query."""
-
-    @property
-    def refresh_s(self) -> float: ...
-
-    @property
-    def cooldown_s(self) -> float: ...
+    name: str  # for people: no password, no query
+    refresh_s: float
+    cooldown_s: float
 
     async def read(self) -> bytes:
         """The document; raises KeysError."""
@@ -246,7 +240,6 @@ class Keys:
         self._document = b""  # the digest of what it was read from
         self._problem = ""
         self._attempted_at = -float("inf")
-        self._loaded_at: float | None = None
         self._flight: asyncio.Task[None] | None = None
         self._timer: asyncio.Task[None] | None = None
         self.generation = 0
@@ -262,10 +255,6 @@ class Keys:
     @property
     def current(self) -> KeySet:
         return self._current or KeySet()
-
-    def age_s(self) -> float | None:
-        """Seconds since the source last answered well; None if it never did."""
-        return None if self._loaded_at is None else self._clock() - self._loaded_at
 
     async def start(self) -> None:
         """Load the keys: a file must be good, a URL may come later."""
@@ -307,7 +296,6 @@ class Keys:
         except Exception as error:  # whatever it is, the timer must go on
             self._note_failure(error)
         else:
-            self._loaded_at = self._clock()
             self.failed_in_a_row = 0
         finally:
             self._flight = None

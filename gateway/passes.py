@@ -8,13 +8,7 @@ whatever it makes obsolete is purged, here and at all other gateways, before the
 import time
 
 from gateway.answers import LARGE_BYTES, Answers
-from gateway.asking import (
-    TooLarge,
-    UpstreamError,
-    UpstreamRequest,
-    UpstreamResponse,
-    UpstreamStream,
-)
+from gateway.asking import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
 from gateway.calls import Call
 from gateway.config import GatewayConfig
 from gateway.notices import Notice
@@ -174,7 +168,11 @@ class Passes:
                 call.upstream_requests += 1
                 head = parse_head(answer.headers)
                 await self._learn_incarnation(route, head, departure)
-                reply = self._begun(call, answer, head)
+                begins = head.snapshot_offset
+                if route.mode == "bootstrap" and begins not in ("", START):
+                    self._purges.learn_earliest(call.stream, begins)  # and the next is smaller
+                passed = self._answers.heads.passed(call, answer.status, answer.headers)
+                reply = Reply(answer.status, passed)
                 if answer.status in (204, 304):  # nothing new after all
                     self._answers.send_reply(call, reply)
                     return
@@ -187,12 +185,6 @@ class Passes:
                 with self._answers.honest_end(call, answer.status, outlet):
                     await outlet.empty()
         self._answers.end(call, answer.status, outlet, LAST_CHUNK if call.knows_chunks else b"")
-
-    def _begun(self, call: Call, answer: UpstreamStream, head: ReplyHead) -> Reply:
-        begins = head.snapshot_offset
-        if call.route.mode == "bootstrap" and begins not in ("", START):
-            self._purges.learn_earliest(call.stream, begins)  # and the next is smaller
-        return Reply(answer.status, self._answers.heads.passed(call, answer.status, answer.headers))
 
     # -- pieces --------------------------------------------------------------------------------
 

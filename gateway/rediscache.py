@@ -68,14 +68,9 @@ class RedisCache:
         self.stored = 0
         self.puts_dropped = 0
 
-    async def generation(self, stream: str) -> str | None:
-        """The token to store chunks under; ask for it before the origin is asked for the chunk."""
-        key = generation_key(stream)
-        replies = await self.link.call(("GETRANGE", key, 0, _GENERATION_BYTES))
-        return None if replies is None else await self._settle_generation(key, replies[0])
-
     async def get(self, stream: str, part: str) -> tuple[str | None, bytes | None]:
-        """The stream's generation and the chunk of that name; None for what cannot be had."""
+        """The stream's generation, to store chunks under, and the chunk of that name; None for what
+        cannot be had. Asked for before the origin is asked for the chunk."""
         generation_at, chunk_at = generation_key(stream), chunk_key(stream, part)
         last = _SEAL_BYTES + self._max_value_bytes - 1
         # Ranges, because a poisoned value could be of any size.

@@ -28,14 +28,10 @@ class Revoked:
         self, url: str, timeout_s: float, *, first_pause_s: float = FIRST_PAUSE_SECS
     ) -> None:
         # A link of its own: the store may distrust a Redis that can still tell what is revoked.
-        self._link = Link(url, timeout_s, first_pause_s=first_pause_s, max_connections=2)
-        self._batch = Batch(self._link)
+        self.link = Link(url, timeout_s, first_pause_s=first_pause_s, max_connections=2)
+        self._batch = Batch(self.link)
         self._seen: LRUCache[bytes, bool] = LRUCache(REMEMBERED_REVOKED)
         self.unknown = 0  # answers that were given without Redis
-
-    @property
-    def available(self) -> bool:
-        return self._link.available
 
     async def __call__(self, token_id: str, subject: str) -> bool:
         return (await self.many([(token_id, subject)]))[0]
@@ -64,7 +60,7 @@ class Revoked:
         return True
 
     async def close(self) -> None:
-        await self._link.close()
+        await self.link.close()
         await self._batch.close()
 
 

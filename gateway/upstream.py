@@ -150,7 +150,7 @@ class Upstream:
                 pool.connections.give_back(begun.connection)
         finally:
             pool.slots.release(payer)
-        return UpstreamResponse(begun.status, begun.headers, body, flight.attempts)
+        return UpstreamResponse(begun.status, begun.headers, body)
 
     @asynccontextmanager
     async def open(
@@ -171,9 +171,7 @@ class Upstream:
             begun = await self._begin(flight, pool.connections)
             try:
                 pieces = self._pieces(begun, idle_s)
-                yield UpstreamStream(
-                    begun.status, begun.headers, pieces, begun.length, flight.attempts
-                )
+                yield UpstreamStream(begun.status, begun.headers, pieces, begun.length)
             finally:
                 pool.connections.give_back(begun.connection)
         finally:

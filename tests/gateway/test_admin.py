@@ -13,20 +13,27 @@ from gateway import admin
 from gateway.admin import Admin, ask, socket_path
 from gateway.config import ServingConfig
 from gateway.console.figures import Figures, count_up
+from wire.metrics import ServiceMetrics
 from wire.settings import SettingsError
 from wire.workers import reserve_port
 
 CONFIG = ServingConfig(admin_port=0)
 
 
-class Exposition:
+class Exposition(ServiceMetrics):
     content_type = ("Content-Type", "text/plain; version=0.0.4")
+
+    def __init__(self) -> None:
+        pass
 
     def render(self) -> bytes:
         return b"# HELP hubs Hubs.\n# TYPE hubs gauge\nhubs 2.0\n"
 
 
-class Overview:
+class Overview(admin.Overview):
+    def __init__(self) -> None:
+        pass
+
     def recent_streams(self) -> list[str]:
         return ["a"]
 

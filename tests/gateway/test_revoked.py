@@ -63,7 +63,7 @@ async def test_without_redis_what_was_known_holds(revoked: Revoked, redis: Redis
     redis.kill()
     assert await revoked("id-2", "mallory")
     assert not await revoked("id-3", "alice")
-    assert (revoked.unknown, revoked.available) == (2, False)
+    assert (revoked.unknown, revoked.link.available) == (2, False)
 
 
 async def test_a_stopped_redis_delays_checks_once(revoked: Revoked, redis: RedisServer) -> None:
@@ -73,11 +73,11 @@ async def test_a_stopped_redis_delays_checks_once(revoked: Revoked, redis: Redis
     answers = await asyncio.gather(*(revoked("id", f"s{n}") for n in range(2000)))
     assert not any(answers) and time.monotonic() - began < 10 * TIMEOUT_S
     redis.resume()
-    await until(lambda: revoked.available)
+    await until(lambda: revoked.link.available)
     assert await revoked("id", "s")
 
 
 @pytest.mark.parametrize("name", ["\ud800", "a\r\nDEL x", "*", "x" * 8000], ids=ascii)
 async def test_hostile_ids_are_only_keys(revoked: Revoked, name: str) -> None:
     assert not await revoked(name, name)
-    assert (revoked.unknown, revoked.available) == (0, True)
+    assert (revoked.unknown, revoked.link.available) == (0, True)
