@@ -213,11 +213,8 @@ class Hubs:
             return True
         if not is_at_end:
             return False
-        is_done = self._show_kept(reader)
-        if not reader.is_open:
-            return True
-        if not is_done:
-            return False
+        if not self._show_kept(reader) or not reader.is_open:
+            return not reader.is_open
         reader.call.settle(reader.call.outcome.at_hub())
         return self._attach(reader, False) or (insists and self._attach(reader, True))
 

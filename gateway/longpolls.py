@@ -90,7 +90,7 @@ class LongPoll:
         """There is data here, but it is too large to be kept, or more than the reader wants: he
         gets it from the origin, who can cut it."""
         self.release()
-        if not self.call.done and self._is_valid(time.time()):
+        if not self.call.done and self._is_valid():
             self.call.when_revoked(None)
             self._past_us(self.call, self.offset)
 
@@ -132,15 +132,7 @@ class LongPoll:
     def _deliver_alone(self, delivery: Delivery) -> None:
         entry = delivery.entry
         self.from_hub(FROM_HUB)
-        if not self._is_valid(delivery.now):
-            return
-        self._answers.send_live(
-            self.call,
-            entry,
-            self.cursor(entry.incarnation),
-            up_to_date=entry.up_to_date,
-            may_keep=not entry.no_store,
-        )
+        self._send(entry, up_to_date=entry.up_to_date, may_keep=not entry.no_store)
 
     def replay(self, entry: Entry, *, up_to_date: bool) -> None:
         """Data that the hub had before we came."""
@@ -156,11 +148,10 @@ class LongPoll:
         self.release()
         self._send(entry, up_to_date=entry.up_to_date)
 
-    def _send(self, entry: Entry, *, up_to_date: bool) -> None:
-        if not self._is_valid(time.time()):
-            return
-        cursor = self.cursor(entry.incarnation)
-        self._answers.send_live(self.call, entry, cursor, up_to_date=up_to_date, may_keep=False)
+    def _send(self, entry: Entry, *, up_to_date: bool, may_keep: bool = False) -> None:
+        if self._is_valid():
+            cursor, call = self.cursor(entry.incarnation), self.call
+            self._answers.send_live(call, entry, cursor, up_to_date=up_to_date, may_keep=may_keep)
 
     def nothing_new(self, tail: str | None = None, closed: bool = False) -> None:
         """At `tail`, or where it is."""
@@ -181,9 +172,9 @@ class LongPoll:
     def cursor(self, incarnation: str) -> int:
         return self._cursors.next(self.call, incarnation, self.offset)
 
-    def _is_valid(self, now: float) -> bool:
+    def _is_valid(self) -> bool:
         """A token may run out while its reader waits."""
-        if now < self.call.principal.expires_at:
+        if time.time() < self.call.principal.expires_at:
             return True
         self._refuse_token("expired")
         return False
