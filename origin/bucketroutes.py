@@ -6,10 +6,9 @@ from origin.config import OriginConfig
 from origin.shard import Shard
 from origin.streams import Stream
 from protocol import replies
-from protocol.paths import Kind, stream_url
+from protocol.paths import Kind
 from protocol.replies import NO_STORE, Reply, problem
 from protocol.requests import Create, parse_listing
-from wire.http import base_url
 
 _BUCKET = Create(content_type=None, ttl_s=None, expires_at_ms=None, closed=False, fork=None)
 
@@ -29,10 +28,8 @@ class BucketRoutes:
         }
 
     async def _put(self, call: Call) -> Reply:
-        name = call.place.name
-        location = base_url(self._http, call.headers.get("host", ""), call.request.scheme)
-        location += stream_url(name)
-        reply = await self._shard.creations.create(name, _BUCKET, b"", location)
+        location = call.location(self._http)
+        reply = await self._shard.creations.create(call.place.name, _BUCKET, b"", location)
         if reply.status == 201:
             return Reply(201, (("Location", location), NO_STORE))
         return problem(409, "bucket-exists", "The bucket is there already.")

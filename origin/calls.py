@@ -10,9 +10,10 @@ from aiohttp import web
 
 from origin.metrics import Metrics
 from origin.storage.base import BelowFloor, DamagedData, UnknownStream
-from protocol.paths import Kind, Resource
+from protocol.paths import Kind, Resource, stream_url
 from protocol.replies import Headers, Reply
-from wire.http import fill_headers
+from wire.http import base_url, fill_headers
+from wire.sections import HttpConfig
 
 log = logging.getLogger("weir.origin")
 
@@ -29,6 +30,11 @@ class Call(NamedTuple):
     @property
     def method(self) -> str:
         return self.request.method
+
+    def location(self, http: HttpConfig) -> str:
+        """Of its stream or bucket, as the client addressed us."""
+        base = base_url(http, self.headers.get("host", ""), self.request.scheme)
+        return base + stream_url(self.place.name)
 
 
 Answer = Reply | web.StreamResponse

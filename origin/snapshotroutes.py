@@ -13,10 +13,9 @@ from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.etags import matches
 from protocol.offsets import START, Offset, parse_offset
-from protocol.paths import Kind, stream_url
+from protocol.paths import Kind
 from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import check_bootstrap_query, parse_publish
-from wire.http import base_url
 from wire.requests import read_body
 
 MAX_GATHERED = 4  # publications of the largest size that may be in memory at a time
@@ -56,9 +55,7 @@ class SnapshotRoutes:
             self._gathered_bytes -= size
 
     async def _get_latest(self, call: Call) -> Reply:
-        stream = self._find(call)
-        base = base_url(self._http, call.headers.get("host", ""), call.request.scheme)
-        return self._shard.snapshots.latest(stream, base + stream_url(call.place.name))
+        return self._shard.snapshots.latest(self._find(call), call.location(self._http))
 
     async def _get(self, call: Call) -> Answer:
         stream = self._find(call)

@@ -17,10 +17,9 @@ from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.names import STREAM_FORKED_FROM
 from protocol.offsets import Offset
-from protocol.paths import Kind, stream_url
+from protocol.paths import Kind
 from protocol.replies import Reply
 from protocol.requests import SSE, Read, parse_append, parse_create, parse_read
-from wire.http import base_url
 from wire.requests import read_body
 
 log = logging.getLogger("weir.origin")
@@ -44,13 +43,13 @@ class StreamRoutes:
         }
 
     async def _put(self, call: Call) -> Reply:
-        headers, name = call.headers, call.place.name
+        headers = call.headers
         source = headers.get(STREAM_FORKED_FROM.lower())
         renamed = {} if source is None else {STREAM_FORKED_FROM.lower(): self._http.rename(source)}
         create = parse_create({**headers, **renamed})
         body = await read_body(call.request, headers, self._limits)
-        base = base_url(self._http, headers.get("host", ""), call.request.scheme)
-        return await self._shard.creations.create(name, create, body, base + stream_url(name))
+        location = call.location(self._http)
+        return await self._shard.creations.create(call.place.name, create, body, location)
 
     async def _post(self, call: Call) -> Reply:
         append = parse_append(call.headers)
