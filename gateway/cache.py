@@ -8,6 +8,7 @@ they have the names of `rules.routes`. What may be kept, and how long, is judged
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from gateway.asking import TooLarge, UpstreamError, UpstreamRequest, UpstreamResponse
@@ -128,10 +129,8 @@ class Cache:
         """Look for news behind an entry that is served meanwhile."""
 
         async def refresh() -> None:
-            try:
+            with suppress(UpstreamError):  # counted where it happened; the entry is still good
                 await self._fly(stream, path, part, asker)
-            except UpstreamError:
-                pass  # counted where it happened; the entry is still good
 
         if not self._flights.is_open((stream, part)):
             self._tasks.start(refresh(), f"refresh {stream} {part}")
@@ -259,10 +258,8 @@ class Cache:
             self._tasks.start(self._meet(stream), f"head of {stream}")
 
     async def _meet(self, stream: str) -> None:
-        try:
+        with suppress(UpstreamError):  # counted where it happened; who wonders, wonders again
             await self._flights.join((stream, WHOLE), self._look)
-        except UpstreamError:
-            pass  # counted where it happened; who wonders, wonders again
 
     async def _look(self, flight: Flight[Fetched]) -> Fetched:
         stream = flight.key[0]

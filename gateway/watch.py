@@ -8,6 +8,7 @@ token comes that was not asked about lately. A reader has no task and no timer f
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 
 from gateway.calls import Call
 from gateway.rules.access import Identity
@@ -77,11 +78,9 @@ class Watch:
 
     async def _next(self, due_at: float) -> set[Identity]:
         """Those who have come, or nobody when the next round is due."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout_at(due_at):
                 await self._arrival.wait()
-        except TimeoutError:
-            pass
         self._arrival.clear()
         found, self._new = self._new, set()
         return found

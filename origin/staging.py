@@ -7,6 +7,7 @@ client that disconnects changes nothing about what was accepted.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from origin.storage.base import DamagedData, Done, Storage, StorageFailed, StorageFull
 from origin.streams import Stream
@@ -112,10 +113,8 @@ class Staging:
 
     async def decided(self) -> None:
         """Wait until everything staged is decided, one way or the other."""
-        try:
+        with suppress(StorageFailed):
             await self.settled()
-        except StorageFailed:
-            pass
 
 
 def ignore(error: Exception | None) -> None:

@@ -90,9 +90,7 @@ class StateSummary:
             moments[slot] = StateMoment(
                 at_ms=slot,
                 entities=dict(entities),
-                inserts=sum(row["inserts"] for row in here),
-                updates=sum(row["updates"] for row in here),
-                deletes=sum(row["deletes"] for row in here),
+                **{name: sum(row[name] for row in here) for name in names[:3]},
             )
         return step_ms, list(moments.values()), ends["left_out"]
 

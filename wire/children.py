@@ -18,6 +18,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
@@ -89,10 +90,8 @@ class Child:
 
     def _report(self, ready: bool, text: str) -> None:
         report = _Report(os.getpid(), ready, text[:MAX_TEXT])
-        try:
+        with suppress(BrokenPipeError):  # the parent is gone, which the lifeline tells as well
             os.write(self.report_fd, msgspec.json.encode(report) + b"\n")
-        except BrokenPipeError:
-            pass  # the parent is gone, which the lifeline tells as well
 
 
 Work = Callable[[Child], int]
@@ -257,7 +256,5 @@ def _has_ended(life_fd: int) -> bool:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError):  # nobody reads it any more
             stream.flush()
-        except OSError:
-            pass  # nobody reads it any more
