@@ -3,6 +3,8 @@
 import ctypes
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from origin.storage.base import UnusableData
 
@@ -78,19 +80,13 @@ class Files:
             _sync_file_system(fds[0])
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened_folder(path or ".") as fd:
             os.fsync(fd)
-        finally:
-            os.close(fd)
 
     def sync_disk(self, path: str) -> None:
         """Everything of the file system on which this folder is."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened_folder(path) as fd:
             _sync_file_system(fd)
-        finally:
-            os.close(fd)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -101,6 +97,16 @@ class Files:
     def rename(self, source: str, target: str) -> None:
         """Durable only after `sync_dir` of the folder."""
         os.replace(source, target)
+
+
+@contextmanager
+def opened_folder(path: str) -> Iterator[int]:
+    """A descriptor of its own each time."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _sync_file_system(fd: int) -> None:

@@ -9,13 +9,13 @@ and deleted by its next start, as after any crash.
 
 import fcntl
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from origin.storage.base import UnusableData
+from origin.storage.files import opened_folder
 
 log = logging.getLogger("weir.storage")
 
@@ -45,7 +45,7 @@ class Reclaimer:
         if not self._waiting:
             return
         try:
-            with _opened(self._data_dir) as fd:
+            with opened_folder(self._data_dir) as fd:
                 if _try_lock(fd, fcntl.LOCK_SH):
                     self._run()
         except OSError as error:
@@ -67,7 +67,7 @@ class Reclaimer:
 def pinned(data_dir: str) -> Iterator[None]:
     """Inside, no file of this data directory that counted at the beginning goes away."""
     deadline = time.monotonic() + PATIENCE_SECS
-    with _opened(data_dir) as fd:
+    with opened_folder(data_dir) as fd:
         while not _try_lock(fd, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise UnusableData(f"{data_dir}: another backup of it is running")
@@ -76,18 +76,9 @@ def pinned(data_dir: str) -> Iterator[None]:
 
 
 def _try_lock(fd: int, kind: int) -> bool:
+    """A lock belongs to the descriptor, not to the process."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-@contextmanager
-def _opened(folder: str) -> Iterator[int]:
-    """A descriptor of its own each time: a lock belongs to the descriptor, not to the process."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)

@@ -9,7 +9,7 @@ synced. So when a batch is not whole, exactly one of these is true:
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from origin.storage.base import DamagedData
 from origin.storage.catalog import read_catalog
@@ -34,13 +34,14 @@ log = logging.getLogger("weir.storage")
 @dataclass(slots=True)
 class Recovered:
     streams: dict[int, Stored]
-    touched: set[int]
-    removed: set[int]
     next_batch: int
     catalog_end: int
     cataloged: frozenset[int]
     catalog_tail: bytes  # the newest checkpoint, as it stands before `catalog_end`
-    journals: list[tuple[int, str, int]]  # number, path, salt of the files that were read
+    touched: set[int] = field(default_factory=set)
+    removed: set[int] = field(default_factory=set)
+    # Number, path, salt of the files that were read.
+    journals: list[tuple[int, str, int]] = field(default_factory=list)
     last_batch: LastBatch | None = None
 
 
@@ -66,14 +67,7 @@ def recover(catalog_path: str, journal: Journal) -> Recovered:
             f"it asks for journal file {checkpoint.journal}, which is not there",
         )
     result = Recovered(
-        streams,
-        set(),
-        set(),
-        checkpoint.next_batch,
-        contents.end,
-        frozenset(streams),
-        contents.tail,
-        [],
+        streams, checkpoint.next_batch, contents.end, frozenset(streams), contents.tail
     )
     for number, path, position, payload in _batches(journal, needed, result):
         try:

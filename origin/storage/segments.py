@@ -10,6 +10,7 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from cachetools import LRUCache
 
@@ -90,16 +91,11 @@ class Segments:
         return pieces
 
     def _between(self, stream_id: int, extent: Extent, start: int, end: int) -> Iterator[Block]:
-        path = self.path(stream_id)
-        fd = self._open(path)
-        try:
-            index = self._index(fd, path, stream_id, extent)
+        with self._opened(stream_id, extent) as (fd, path, index):
             first = bisect_right(index.starts, start) - 1
             last = bisect_right(index.starts, end - 1) - 1
             if 0 <= first <= last:
                 yield from self._blocks(fd, path, index, first, last)
-        finally:
-            os.close(fd)
 
     def _check_length(self, stream_id: int, extent: Extent, found: int, wanted: int) -> None:
         if found != wanted:
@@ -108,20 +104,12 @@ class Segments:
 
     def block_at(self, stream_id: int, extent: Extent, position: int) -> int:
         """Where in the file the block with this position begins."""
-        path = self.path(stream_id)
-        fd = self._open(path)
-        try:
-            index = self._index(fd, path, stream_id, extent)
+        with self._opened(stream_id, extent) as (_, _, index):
             return index.offsets[bisect_right(index.starts, position) - 1]
-        finally:
-            os.close(fd)
 
     def boundary(self, stream_id: int, extent: Extent, at_or_after: int) -> int:
         """First append boundary at or after a position that lies inside the extent."""
-        path = self.path(stream_id)
-        fd = self._open(path)
-        try:
-            index = self._index(fd, path, stream_id, extent)
+        with self._opened(stream_id, extent) as (fd, path, index):
             block = bisect_right(index.starts, at_or_after) - 1
             if block < 0:
                 raise DamagedData(path, extent.first, f"position {at_or_after} is not there")
@@ -130,8 +118,6 @@ class Segments:
             head, body, _ = next(self._blocks(fd, path, index, block, block))
             boundaries = block_boundaries(head, body)
             return boundaries[bisect_right(boundaries, at_or_after - 1)]
-        finally:
-            os.close(fd)
 
     def write(
         self, stream_id: int, size_bytes: int, start: int, parts: Sequence[bytes]
@@ -153,10 +139,8 @@ class Segments:
     def remove(self, stream_id: int) -> None:
         with self._lock:
             self._indexes.pop(stream_id, None)
-        try:
+        with suppress(FileNotFoundError):
             self._files.unlink(self.path(stream_id))
-        except FileNotFoundError:
-            pass
 
     def punch(self, stream_id: int, first: int) -> None:
         """Give everything before `first` back to the disk."""
@@ -171,20 +155,21 @@ class Segments:
 
     def walk(self, stream_id: int, extent: Extent) -> Iterator[Block]:
         """Every block in order, verified: what fsck and dump look at."""
-        path = self.path(stream_id)
-        fd = self._open(path)
-        try:
-            index = self._index(fd, path, stream_id, extent)
+        with self._opened(stream_id, extent) as (fd, path, index):
             for number in range(len(index.starts)):
                 yield from self._blocks(fd, path, index, number, number)
-        finally:
-            os.close(fd)
 
-    def _open(self, path: str) -> int:
+    @contextmanager
+    def _opened(self, stream_id: int, extent: Extent) -> Iterator[tuple[int, str, Index]]:
+        path = self.path(stream_id)
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             raise DamagedData(path, 0, "the segment file is missing") from None
+        try:
+            yield fd, path, self._index(fd, path, stream_id, extent)
+        finally:
+            os.close(fd)
 
     def _index(self, fd: int, path: str, stream_id: int, extent: Extent) -> Index:
         with self._lock:

@@ -36,7 +36,7 @@ class World:
     def __init__(self, workers: ThreadPoolExecutor, max_files: int) -> None:
         self.journal = FakeJournal()
         self.changes = 0
-        recovered = Recovered({}, set(), set(), 5, 0, frozenset(), b"", [])
+        recovered = Recovered({}, 5, 0, frozenset(), b"")
         self.files = JournalFiles(
             cast(Journal, self.journal),
             Opened(recovered, [], make_file(1), make_file(2), None),
