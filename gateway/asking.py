@@ -17,6 +17,7 @@ from gateway.rules.forwarding import BadAnswer, response_headers
 from protocol.errors import ProtocolError
 from protocol.heads import ReplyHead, parse_head
 from protocol.names import ACCESS_KEY
+from protocol.replies import Headers
 
 UNREACHABLE = "origin-unreachable"
 TIMEOUT = "origin-timeout"
@@ -77,13 +78,7 @@ class UpstreamError(ProtocolError):
     """No answer that can be passed on; `sent` when the origin may have carried out the request."""
 
     def __init__(
-        self,
-        status: int,
-        code: str,
-        detail: str,
-        headers: tuple[tuple[str, str], ...] = (),
-        *,
-        sent: bool = False,
+        self, status: int, code: str, detail: str, headers: Headers = (), *, sent: bool = False
     ) -> None:
         super().__init__(status, code, detail, headers)
         self.sent = sent
