@@ -52,8 +52,8 @@ class Gateway:
             opened.push_async_callback(self.cache.close)
             opened.push_async_callback(backends.notices.stop)
             await backends.notices.start(self._purges.act, self._purges.clear)
-            opened.push_async_callback(self.entrance.listener.stop)
-            serving, start = self._config.gateway, self.entrance.listener.start
+            opened.push_async_callback(self._listener.stop)
+            serving, start = self._config.gateway, self._listener.start
             shared = serving.workers > 1
             self.port = await start("gateway.port", serving.host, serving.port, shared=shared)
             self._opened = opened.pop_all()
@@ -101,16 +101,18 @@ class Gateway:
             self.overview,
             self._mint_key,
         )
-        register_gauges(self.metrics, backends, holdings, self.hubs, self.entrance)
+        self._listener = self.entrance.make_listener()
+        register_gauges(
+            self.metrics, backends, holdings, self.hubs, self.entrance, self._listener.server
+        )
 
     async def stop(self) -> None:
         """Live readers end cleanly, what has begun is finished, then everything is let go."""
-        listener = self.entrance.listener
         self.entrance.pages.close()
-        listener.server.drain()  # who has a connection is answered once more, and told to close it
+        self._listener.server.drain()
         # Until every balancer has seen that we are not ready, it sends us requests and readers.
         await asyncio.sleep(self._config.gateway.leave_secs)
-        await listener.refuse()
+        await self._listener.refuse()
         self.hubs.drain()
         seconds = self._config.gateway.drain_secs
         await asyncio.gather(self._answers.settle(seconds), self.hubs.settle(seconds))

@@ -56,14 +56,18 @@ class Entrance:
         self.door = Door(
             guard, self.admissions, self.pages, hits.answer, catchup, hubs, passes, answers, next_id
         )
-        serving, rename = config.gateway, config.http.rename
+        self._config = config
+
+    def make_listener(self) -> Listener:
+        """The port that leads to the door. Needs a running loop."""
+        serving, rename = self._config.gateway, self._config.http.rename
         certificate = serving.tls_cert_path, serving.tls_key_path
         server = FrontServer(
             Handlers(serving, self.door, rename).handle,
             self.door,
             serving,
-            Refusals(Stamp(config.cors_origins)),
+            Refusals(Stamp(self._config.cors_origins)),
             rename,
             tls=server_context("gateway.tls_cert_path", *certificate),
         )
-        self.listener = Listener(server, serving.drain_secs)
+        return Listener(server, serving.drain_secs)

@@ -11,13 +11,19 @@ from gateway.hubs import Hubs
 from gateway.metrics import Metrics
 from gateway.rediscache import RedisCache
 from gateway.store import Holdings
+from wire.front import FrontServer
 
 
 def register_gauges(
-    metrics: Metrics, backends: Backends, holdings: Holdings, hubs: Hubs, entrance: Entrance
+    metrics: Metrics,
+    backends: Backends,
+    holdings: Holdings,
+    hubs: Hubs,
+    entrance: Entrance,
+    server: FrontServer,
 ) -> None:
     loop = asyncio.get_running_loop()
-    log, spools, server = backends.log, backends.spools, entrance.listener.server
+    log, spools = backends.log, backends.spools
     gauge, counter = metrics.gauge, metrics.counter
     gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(loop)))
     gauge("connections", "Open connections.", lambda: server.open_connections)

@@ -72,9 +72,9 @@ class Origin:
         )
         _register(metrics, shard, self.live, server)
         self._sweeper = asyncio.create_task(self._sweep(), name="expiry sweep")
-        self._listener = Listener(server, config.server.drain_secs)
+        self.listener = Listener(server, config.server.drain_secs)
         host = config.server.host
-        self.port = await self._listener.start("server.port", host, config.server.port)
+        self.port = await self.listener.start("server.port", host, config.server.port)
         if not is_loopback(host) and not config.server.access_key:
             log.warning(OPEN_WARNING, host)
         # What recovery built lives as long as the process: keep it out of every collection.
@@ -84,11 +84,11 @@ class Origin:
     async def stop(self) -> None:
         """Readers end cleanly, what was accepted is settled, then the files are let go."""
         self.live.drain()
-        await self._listener.refuse()
-        self._listener.server.drain()
+        await self.listener.refuse()
+        self.listener.server.drain()
         self._sweeper.cancel()
         await self.shard.staging.decided()
-        await self._listener.stop()
+        await self.listener.stop()
         await self.shard.storage.close()
 
     async def _sweep(self) -> None:

@@ -348,7 +348,8 @@ class FrontServer(web.Server):
         self.open_connections -= 1
 
     def drain(self) -> None:
-        """From now on aiohttp answers everything, and closes connections behind its answers."""
+        """From now on aiohttp answers everything, and closes connections behind its answers: who
+        has one is answered once more, and told to close it."""
         self.fast = None
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 (aiohttp's)

@@ -838,7 +838,7 @@ def test_a_reader_who_leaves_is_no_error(
 
     def go_on_while_it_closes() -> None:
         held.let_go_now()
-        for connection in origin.origin._server.connections:
+        for connection in origin.origin.listener.server.connections:
             if connection._current_request is not None:
                 assert connection.transport is not None
                 connection.transport.close()

@@ -133,7 +133,7 @@ class Encoder:
 @pytest.fixture
 def encoder(monkeypatch: pytest.MonkeyPatch) -> Encoder:
     counting = Encoder()
-    monkeypatch.setattr("gateway.entries.text_piece", counting)
+    monkeypatch.setattr("protocol.sse.text_piece", counting)
     return counting
 
 

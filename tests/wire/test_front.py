@@ -159,7 +159,7 @@ def test_both_paths_give_the_same_answers(start_origin: StartOrigin, mode: str) 
             prepare(client)
     fast = exchange_fast(servers[0])
     closing = exchange_closing(servers[1])
-    servers[2].call(servers[2].origin._server.drain)
+    servers[2].call(servers[2].origin.listener.server.drain)
     slow = exchange_fast(servers[2])
     for exchange, a, b, c in zip(EXCHANGES, fast, closing, slow, strict=True):
         assert a == b == c, exchange
@@ -167,7 +167,7 @@ def test_both_paths_give_the_same_answers(start_origin: StartOrigin, mode: str) 
 
 def test_the_fast_path_is_really_taken(origin: LocalOrigin, client: Client) -> None:
     client.create("s")
-    fast = origin.origin._server.fast
+    fast = origin.origin.listener.server.fast
     assert fast is not None
     taken: list[str] = []
     answer = fast.answer
@@ -248,7 +248,7 @@ def test_a_body_in_tiny_pieces_takes_no_more_than_its_bytes(
 
 def gathering(origin: LocalOrigin) -> list[Any]:
     """The connections whose request has a body that is still to come."""
-    connections: list[Any] = origin.origin._server.connections
+    connections: list[Any] = origin.origin.listener.server.connections
     return [found for found in connections if found.state is State.GATHERING]
 
 
@@ -375,10 +375,10 @@ def test_only_a_fault_of_ours_is_an_error_in_the_log(origin: LocalOrigin, has_le
     error, request = ConnectionResetError("closing"), cast(Any, SimpleNamespace(writer=Unwritten))
     with origin.connect() as connection:
         assert connection.request("GET", "/healthz").status == 200
-        [front] = origin.origin._server.connections
+        [front] = origin.origin.listener.server.connections
         if has_left:
             connection.close()
-            wait_until(lambda: not origin.origin._server.connections)
+            wait_until(lambda: not origin.origin.listener.server.connections)
         origin.call(lambda: front.handle_error(request, 500, error))
     logged, origin.errors.found = origin.errors.found, []
     assert len(logged) == (0 if has_left else 1)
