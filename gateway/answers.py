@@ -114,15 +114,13 @@ class Answers:
         size = len(form.body)
         if size <= LARGE_BYTES:
             self._send(call, head, form.body)
-        elif not self._send_large(call, head, form):
+        elif not send_large(
+            call.exchange, self.unsent, call.principal.subject, head, form.shared()
+        ):
             call.when_revoked(None)  # its answer has begun
             self.spawn(call, self.give(call, head, [form.body]))
             return
         self.records.finish(call, 200, size)
-
-    def _send_large(self, call: Call, head: bytes, form: Form) -> bool:
-        subject = call.principal.subject
-        return send_large(call.exchange, self.unsent, subject, head, form.shared())
 
     # -- bodies at the client's pace -------------------------------------------------------------
 

@@ -54,13 +54,13 @@ class Spools:
         serving = config.gateway
         total = serving.max_spool_bytes
         self._most = config.per_subject(serving.max_spool_bytes_per_subject, total)
-        self._room = Shares(total, self._most)
+        self.room = Shares(total, self._most)
         self._folder = serving.spool_dir or None
-        self._thread = ThreadPoolExecutor(1, "spool")
+        self.thread = ThreadPoolExecutor(1, "spool")
 
     @property
     def bytes(self) -> int:
-        return self._room.total
+        return self.room.total
 
     def try_folder(self) -> None:
         """Raises OSError if files cannot be made there."""
@@ -75,18 +75,15 @@ class Spools:
             spool.close()
 
     def close(self) -> None:
-        self._thread.shutdown()
+        self.thread.shutdown()
 
     # -- for spools ----------------------------------------------------------------------------
 
     def take(self, subject: str, amount: int) -> tuple[int, Short | None]:
         """Room for so much, or for as much as one can have at all."""
         amount = min(amount, self._most)
-        short = self._room.take(subject, amount)
+        short = self.room.take(subject, amount)
         return (amount if short is None else 0), short
-
-    def release(self, subject: str, amount: int) -> None:
-        self._room.release(subject, amount)
 
     def make_file(self) -> BinaryIO:
         return tempfile.TemporaryFile(buffering=0, prefix="weir-", dir=self._folder)
@@ -94,13 +91,10 @@ class Spools:
     async def work(self, task: Callable[[], Result]) -> Result:
         """Raises Overflow: a disk that is full, or broken, is no reason for more than that."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, task)
+            return await asyncio.get_running_loop().run_in_executor(self.thread, task)
         except OSError as error:
             log.error("large answers cannot be kept for slow readers: %s", error.strerror)
             raise Overflow from error
-
-    def work_soon(self, task: Callable[[], None]) -> None:
-        self._thread.submit(task)
 
 
 class Spool:
@@ -158,9 +152,9 @@ class Spool:
 
     def close(self) -> None:
         if self._reserved:
-            self._spools.release(self._subject, self._reserved)
+            self._spools.room.release(self._subject, self._reserved)
         if self._has_file:
-            self._spools.work_soon(self._close_file)
+            self._spools.thread.submit(self._close_file)
 
     def _take(self, amount: int) -> Short | None:
         taken, short = self._spools.take(self._subject, amount)

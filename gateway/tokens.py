@@ -17,10 +17,8 @@ from cachetools import LRUCache
 from gateway.config import AuthConfig
 from gateway.jwks import BoundKey, Keys, KeysUnavailable
 from gateway.rules.access import Identity, Principal
-from gateway.rules.challenges import AuthError, invalid_token, keys_unavailable
+from gateway.rules.challenges import invalid_token, keys_unavailable
 from gateway.rules.claims import Unverified, read_claims, take_apart
-
-__all__ = ["AuthError", "Revoked", "Tokens"]
 
 log = logging.getLogger("weir.gateway")
 

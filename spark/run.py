@@ -26,7 +26,7 @@ from spark.http import Address, SourceError
 from spark.intake import LOG_FILES, Intake
 from spark.loglines import SHARED
 from spark.progress import Progress, some
-from spark.report import render
+from spark.report.page import render
 from spark.schema import REQUESTS
 from spark.session import as_source_error, tuned
 from spark.statestep import Origin, update_state

@@ -10,8 +10,3 @@ quality    what was read and what was not
 
 tests/spark/test_report.py covers data, page, overview, traffic, usage and quality.
 """
-
-from spark.report.data import ReportData, choose_step
-from spark.report.page import render
-
-__all__ = ["ReportData", "choose_step", "render"]

@@ -19,9 +19,9 @@ from pages.figures import NBSP
 from pages.markup import VOID, Markup, escape, name_of, tag, visible
 from pages.scales import DURATIONS_MS, linear_scale, log_scale, time_axis
 from pages.times import DAY_MS, HOUR_MS, MINUTE_MS, STEPS_MS
-from spark.report import ReportData, choose_step, render
-from spark.report.data import MAX_SLOTS, choose_days
+from spark.report.data import MAX_SLOTS, ReportData, choose_days, choose_step
 from spark.report.overview import findings
+from spark.report.page import render
 from spark.report.state import hot_pairs, unread_pairs
 from tests.helpers.chromium import Chromium, Page
 from tests.spark import report_data
