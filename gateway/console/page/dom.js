@@ -25,6 +25,17 @@ export const byId = (id) => document.getElementById(id);
 export const button = (text, onclick, attributes = {}) =>
   el("button", { type: "button", class: "button", onclick, ...attributes }, text);
 
+/** Draws once a frame, however often it is asked to. */
+export const perFrame = (draw) => {
+  let frame = 0;
+  return () => {
+    frame ||= requestAnimationFrame(() => {
+      frame = 0;
+      draw();
+    });
+  };
+};
+
 let numbers = 0;
 export const freshId = (prefix) => `${prefix}-${++numbers}`;
 

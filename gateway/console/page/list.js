@@ -1,12 +1,14 @@
 // A long list of which only what is in sight exists as elements. All rows have one height, so the
 // place of a row follows from its number; the rows in sight are reused while scrolling.
 
-import { el, freshId } from "./dom.js";
+import { el, freshId, perFrame } from "./dom.js";
 
 const ROW_PX = 30;
 const SPARE = 4; // rows above and below, so that scrolling does not show gaps
 
 export class VirtualList {
+  #schedule = perFrame(() => this.#draw());
+
   /** `fillRow(element, index)` shows an item; `onSelect(index)` says that a person chose one. */
   constructor({ label, fillRow, onSelect }) {
     this.fillRow = fillRow;
@@ -69,14 +71,6 @@ export class VirtualList {
     const { element } = this;
     if (!this.moving) this.sticks = element.scrollTop + element.clientHeight >= element.scrollHeight - ROW_PX;
     this.#schedule();
-  }
-
-  #schedule() {
-    if (this.frame) return;
-    this.frame = requestAnimationFrame(() => {
-      this.frame = 0;
-      this.#draw();
-    });
   }
 
   #draw() {

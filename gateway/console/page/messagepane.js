@@ -1,6 +1,6 @@
 // The messages of a stream as a list, one of them laid out beside it, and where reading begins.
 
-import { button, copyButton, el } from "./dom.js";
+import { button, copyButton, el, perFrame } from "./dom.js";
 import { VirtualList } from "./list.js";
 import { Messages, fillMessage, layOut, offsetsOf } from "./messages.js";
 
@@ -105,17 +105,12 @@ export class MessagePane {
     this.list.element.hidden = total === 0;
   }
 
-  /** Once a frame, however many messages came. */
-  #showNewest() {
-    if (this.frame) return;
-    this.frame = requestAnimationFrame(() => {
-      this.frame = 0;
-      const newest = this.messages.kept.length - 1;
-      if (!this.list.sticks || newest < 0) return;
-      this.list.select(newest, false);
-      this.#show(newest);
-    });
-  }
+  #showNewest = perFrame(() => {
+    const newest = this.messages.kept.length - 1;
+    if (!this.list.sticks || newest < 0) return;
+    this.list.select(newest, false);
+    this.#show(newest);
+  });
 
   #show(index) {
     const message = this.messages.kept[index];

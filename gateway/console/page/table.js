@@ -1,7 +1,7 @@
 // The state as a table that follows the stream: rows that changed light up for a moment, rows that
 // went fade. At most so many rows are drawn; the filter finds the others.
 
-import { el } from "./dom.js";
+import { el, perFrame } from "./dom.js";
 import { inline } from "./json.js";
 import { State } from "./state.js";
 
@@ -9,6 +9,8 @@ const MAX_ROWS = 500;
 const FLASH_MS = 1600;
 
 export class StateTable {
+  #schedule = perFrame(() => this.#draw());
+
   constructor() {
     this.state = new State();
     this.drawn = new Map();
@@ -45,14 +47,6 @@ export class StateTable {
   note(ids, isNews) {
     if (isNews) for (const id of ids) this.changed.add(id);
     this.#schedule();
-  }
-
-  #schedule() {
-    if (this.frame) return;
-    this.frame = requestAnimationFrame(() => {
-      this.frame = 0;
-      this.#draw();
-    });
   }
 
   #wanted() {
