@@ -62,48 +62,27 @@ class Gateway:
         gc.freeze()
 
     def _build(self, backends: Backends) -> None:
-        config = self._config
+        config, upstream, second = self._config, backends.upstream, backends.redis_cache
         self.holdings = holdings = Holdings(config.cache)
         self.overview = Overview(
             self.metrics, holdings.streams, self._worker, config.gateway.workers, self._run_dir
         )
-        purges = self._purges = Purges(
-            holdings, backends.redis_cache, backends.notices, backends.hook
-        )
+        self._purges = purges = Purges(holdings, second, backends.notices, backends.hook)
         self._answers = answers = Answers(
             config, backends.log, self.metrics, backends.spools, backends.name, self._worker
         )
         tails = make_tails(config)
-        self.cache = Cache(
-            config, backends.upstream, holdings, purges, backends.redis_cache, tails.followed_to
-        )
-        passes = Passes(
-            config, backends.upstream, holdings.streams, purges, answers, backends.spools
-        )
-        self.hubs = Hubs(
-            config,
-            tails,
-            backends.upstream,
-            holdings,
-            purges,
-            self.cache,
-            passes,
-            answers,
-            backends.watch,
+        self.cache = cache = Cache(config, upstream, holdings, purges, second, tails.followed_to)
+        passes = Passes(config, upstream, holdings.streams, purges, answers, backends.spools)
+        self.hubs = hubs = Hubs(
+            config, tails, upstream, holdings, purges, cache, passes, answers, backends.watch
         )
         self.entrance = Entrance(
-            config,
-            backends.tokens,
-            self.cache,
-            self.hubs,
-            passes,
-            answers,
-            self.overview,
-            self._mint_key,
+            config, backends.tokens, cache, hubs, passes, answers, self.overview, self._mint_key
         )
         self._listener = self.entrance.make_listener()
         register_gauges(
-            self.metrics, backends, holdings, self.hubs, self.entrance, self._listener.server
+            self.metrics, backends, holdings, hubs, self.entrance, self._listener.server
         )
 
     async def stop(self) -> None:

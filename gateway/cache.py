@@ -230,15 +230,8 @@ class Cache:
         stream, part = flight.key
         self._learn(flight, response.head.incarnation)
         policy = self._judge(stream, part, response)
-        entry = make_entry(
-            stream,
-            part,
-            response.head,
-            response.body,
-            policy=policy,
-            now=self._clock(),
-            public=is_public(self._public, stream),
-        )
+        head, body, public = response.head, response.body, is_public(self._public, stream)
+        entry = make_entry(stream, part, head, body, policy, self._clock(), public)
         keep = policy.store and part != NOW and not flight.detached
         stored = keep and self._store.put(entry)
         if stored and not policy.immutable:

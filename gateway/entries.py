@@ -222,14 +222,7 @@ class Entry:
 
 
 def make_entry(
-    stream: str,
-    part: str,
-    head: ReplyHead,
-    body: bytes,
-    *,
-    policy: Policy,
-    now: float,
-    public: bool,
+    stream: str, part: str, head: ReplyHead, body: bytes, policy: Policy, now: float, public: bool
 ) -> Entry:
     """From an answer of the origin that has a next offset."""
     fresh_until = now + policy.fresh_s

@@ -205,16 +205,9 @@ class Hub:
         return purges.learn(self._tail.stream, incarnation, self._departure) in OTHERS
 
     def _entry(self, offset: str, response: UpstreamResponse) -> Entry:
-        stream = self._tail.stream
-        return make_entry(
-            stream,
-            offset,
-            response.head,
-            response.body,
-            policy=NOT_STORED,
-            now=time.time(),
-            public=is_public(self._origin.public, stream),
-        )
+        stream, head, body = self._tail.stream, response.head, response.body
+        public = is_public(self._origin.public, stream)
+        return make_entry(stream, offset, head, body, NOT_STORED, time.time(), public)
 
     def _take(self, entry: Entry) -> float:
         tail = self._tail

@@ -34,20 +34,13 @@ class Records:
             self.write(call, status, sent, time.monotonic(), error=error, ended=ended)
 
     def write(
-        self,
-        call: Call,
-        status: int,
-        sent: int,
-        finished: float,
-        *,
-        error: str = "",
-        ended: str = "",
+        self, call: Call, status: int, sent: int, now: float, *, error: str = "", ended: str = ""
     ) -> None:
         """The line of a request that is done."""
         if call.on_finish is not None:
             call.on_finish()
         mode, outcome = call.route.mode, call.outcome
-        taken = finished - call.started
+        taken = now - call.started
         self._metrics.count_request(mode, outcome.verdict, status)
         self._metrics.observe(mode, taken)
         self._log.write(

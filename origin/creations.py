@@ -163,7 +163,7 @@ class Creations:
 
 
 def _created(
-    stream_id: int, name: str, request: Create, inherited: Inheritance | None, now_ms: int
+    id_: int, name: str, request: Create, inherited: Inheritance | None, now_ms: int
 ) -> Created:
     content_type, ttl_s = request.content_type_or_default, request.ttl_s
     expires_at_ms, strict_state = request.expires_at_ms, request.strict_state
@@ -175,15 +175,7 @@ def _created(
             ttl_s, expires_at_ms = source.ttl_s, source.expires_at_ms
         strict_state = source.strict_state
     return Created(
-        stream_id,
-        name,
-        content_type,
-        now_ms,
-        ttl_s,
-        expires_at_ms,
-        fork,
-        request.closed,
-        strict_state,
+        id_, name, content_type, now_ms, ttl_s, expires_at_ms, fork, request.closed, strict_state
     )
 
 

@@ -70,13 +70,8 @@ class StreamRoutes:
         stream = self._shard.lifetimes.find(call.place.name)
         if isinstance(stream, Reply):
             return stream
-        return replies.head(
-            stream.state,
-            stream.tail,
-            stream.closed,
-            stream.snapshot,
-            call.headers.get("if-none-match"),
-        )
+        condition = call.headers.get("if-none-match")
+        return replies.head(stream.state, stream.tail, stream.closed, stream.snapshot, condition)
 
     # -- reading -------------------------------------------------------------------------------
 

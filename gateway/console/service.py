@@ -46,15 +46,11 @@ class Console:
     max_body_bytes = MAX_BODY_BYTES
 
     def __init__(
-        self,
-        auth: AuthConfig,
-        all_figures: AllFigures,
-        all_streams: FromAll,
-        mint_key: MintKey | None,
+        self, auth: AuthConfig, figures: AllFigures, streams: FromAll, mint_key: MintKey | None
     ) -> None:
         self._auth = auth
-        self._all_figures = all_figures
-        self._lately = Lately(all_streams)
+        self._all_figures = figures
+        self._lately = Lately(streams)
         self._mint = None if mint_key is None else Mint(mint_key, auth)
         self._pages = load_pages()
 

@@ -42,19 +42,13 @@ class Batch:
 
 
 Seal = Callable[[list[Unit], int], Batch | None]
+Act = Callable[[Batch], None]
 
 
 class GroupCommit:
     """Owns the writer thread and the queue of units in front of it."""
 
-    def __init__(
-        self,
-        *,
-        seal: Seal,
-        write: Callable[[Batch], None],
-        publish: Callable[[Batch], None],
-        name: str,
-    ) -> None:
+    def __init__(self, *, seal: Seal, write: Act, publish: Act, name: str) -> None:
         self._seal = seal
         self._write = write
         self._publish = publish
