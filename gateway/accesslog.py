@@ -21,9 +21,8 @@ log = logging.getLogger("weir.gateway")
 PAUSE_SECS = 0.1
 BATCH_BYTES = 256 * 1024  # a busy log is written in small pieces
 MAX_WAITING_LINES = 100_000
-MAX_WAITING_BYTES = (
-    64 * 1024 * 1024
-)  # of one hour's batch; as much again may be on its way to the disk
+# Of one hour's batch; as much again may be on its way to the disk.
+MAX_WAITING_BYTES = 64 * 1024 * 1024
 COMPLAIN_SECS = 60.0
 CLOSE_SECS = 5.0
 FILE_MODE = 0o640  # lines name clients

@@ -71,15 +71,13 @@ class Call:
 
     def note(self, got: Got) -> None:
         """Remember how the bytes came about."""
-        fetched = got.fetched
+        fetched, status = got.fetched, got.fetched.status
         role = ""
         if got.flight:
             self.flight_id = str(got.flight)
             role = "leader" if got.leads else "follower"
-        self.settle(
-            read_outcome(fetched.verdict, role, status=fetched.status, stored=fetched.stored)
-        )
+        self.settle(read_outcome(fetched.verdict, role, status=status, stored=fetched.stored))
         self.wait_s += got.waited_s
         if got.leads:
             self.upstream_s += fetched.upstream_s
-            self.upstream_requests += fetched.status != 0
+            self.upstream_requests += status != 0

@@ -199,9 +199,8 @@ class CdnConfig:
     public: tuple[str, ...] = ()  # patterns of streams that anyone's cache may hold
     tag_header: str = ""  # Surrogate-Key or Cache-Tag
     cache_control: str = ""  # the value of CDN-Cache-Control on public chunks
-    purge_url: str = (
-        ""  # called on delete, re-creation and snapshot; {tag} and {path} are filled in
-    )
+    # Called on delete, re-creation and snapshot; {tag} and {path} are filled in.
+    purge_url: str = ""
     purge_method: str = "POST"
     purge_header: tuple[str, ...] = ()  # "Name: value", such as the CDN's key
     purge_body: str = ""  # also a template, such as {"tags": ["{tag}"]}

@@ -41,9 +41,9 @@ class Schemas:
             return f"value cannot be checked: {unreadable}"[:MAX_REASON]
         except Unresolvable as unresolvable:
             return f"the schema refers to {unresolvable.ref}, which is not in it"[:MAX_REASON]
-        return (
-            None if error is None else f"value{error.json_path[1:]}: {error.message}"[:MAX_REASON]
-        )
+        if error is None:
+            return None
+        return f"value{error.json_path[1:]}: {error.message}"[:MAX_REASON]
 
 
 def _read_value(value: bytes) -> Any:

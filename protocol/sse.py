@@ -81,11 +81,8 @@ def base64_piece(payload: bytes, start: int, end: int) -> tuple[bytes, int]:
 
 
 def _not_within_crlf(payload: bytes, stop: int, end: int) -> int:
-    return (
-        stop + 1
-        if payload[stop - 1] == _CR and payload[stop : min(stop + 1, end)] == b"\n"
-        else stop
-    )
+    is_within = payload[stop - 1] == _CR and payload[stop : min(stop + 1, end)] == b"\n"
+    return stop + 1 if is_within else stop
 
 
 def _lines_between(payload: bytes, start: int, stop: int) -> bytes:

@@ -78,10 +78,8 @@ class Intake:
         )
         seen = Seen({row.file: row for row in counts.collect()})
         if seen.lines != (wrote := written.get["lines"]):
-            found = (
-                f"{wrote:,} lines were written to {self._parsed}, {seen.lines:,} are found there"
-            )
-            raise SourceError(f"{found}: {SHARED}")
+            found = f"{wrote:,} lines were written to {self._parsed}, {seen.lines:,} are found"
+            raise SourceError(f"{found} there: {SHARED}")
         return seen
 
     def add(self, seen: Seen) -> None:

@@ -122,11 +122,8 @@ class Planner:
                 continue
             head = ReplyHead(next_offset=to["offset"], incarnation=to["incarnation"])
             begin = self._begin(start, name, head)
-            ranges.append(
-                Range(
-                    name, head.incarnation, begin, head.next_offset, head.next_offset, Beyond.LATER
-                )
-            )
+            tail = head.next_offset
+            ranges.append(Range(name, head.incarnation, begin, tail, tail, Beyond.LATER))
         return self._partitions(ranges)
 
     def _begin(self, start: Position, name: str, head: ReplyHead) -> str:
@@ -135,21 +132,16 @@ class Planner:
             asked = self._options.start_of(name)
             if asked != NOW:
                 return asked
-            return (
-                START if start else head.next_offset
-            )  # only what is there at first is passed over
-        if before["incarnation"] != head.incarnation or precedes(
-            head.next_offset, before["offset"]
-        ):
-            return START
-        return before["offset"]
+            return START if start else head.next_offset  # only what is there at first is skipped
+        is_other = before["incarnation"] != head.incarnation
+        has_shrunk = precedes(head.next_offset, before["offset"])
+        return START if is_other or has_shrunk else before["offset"]
 
 
 def _check_within(option: str, offset: str, name: str, head: ReplyHead) -> None:
     if precedes(head.next_offset, offset):
-        raise SourceError(
-            f"stream {name!r}: {option} {offset} is beyond its tail {head.next_offset}"
-        )
+        tail = head.next_offset
+        raise SourceError(f"stream {name!r}: {option} {offset} is beyond its tail {tail}")
 
 
 def _borders(streams: Streams, whole: Range, part_bytes: int) -> Iterator[str]:

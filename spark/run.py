@@ -228,9 +228,8 @@ def apply_batch(context: Context, lines: DataFrame, number: int) -> None:
     context.progress.doing(f"batch {number}: {seen.lines:,} lines, looking for copies")
     intake.add(seen)
     stale = sorted({*state.stale, *change.dates("requests")})
-    tables.commit(
-        change, replace(state, query=query, batch=number, stale=stale, is_refreshed=False)
-    )
+    after = replace(state, query=query, batch=number, stale=stale, is_refreshed=False)
+    tables.commit(change, after)
     context.progress.done(
         f"batch {number}: {seen.lines:,} lines of {len(seen.files):,} files "
         f"in {time.monotonic() - started:.1f} s"

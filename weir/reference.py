@@ -153,12 +153,8 @@ def _argument(action: argparse.Action) -> tuple[str, str]:
 
 
 def settings() -> str:
-    lines = [
-        "## Settings",
-        "",
-        "In the environment, `port` of `[server]` is `DS_SERVER__PORT`.",
-        "",
-    ]
+    about = "In the environment, `port` of `[server]` is `DS_SERVER__PORT`."
+    lines = ["## Settings", "", about, ""]
     section, rows = "", list[tuple[str, ...]]()
     for line in (ROOT / "configs/default.toml").read_text().splitlines():
         if line.startswith("["):
@@ -230,9 +226,7 @@ def codes() -> str:
         (f"`{code}`", ", ".join(map(str, sorted(statuses))), " / ".join(known))
         for code, (statuses, known) in sorted(found.items())
     ]
-    return (
-        "\n".join(["## Error codes", "", *_table(("code", "status", ""), rows), ""]).rstrip() + "\n"
-    )
+    return "\n".join(["## Error codes", "", *_table(("code", "status", ""), rows)]) + "\n"
 
 
 def _problems_in(path: Path) -> Iterator[tuple[int, str, list[str]]]:

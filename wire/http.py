@@ -104,9 +104,8 @@ class Refusals:
             headers += RETRY_AFTER
         reply = problem(status, code, detail, headers)
         stamp = encode_lines(self._stamp.headers(None))
-        return (
-            encode_head(status, reply.headers, stamp, len(reply.body)) + self._date() + reply.body
-        )
+        head = encode_head(status, reply.headers, stamp, len(reply.body))
+        return head + self._date() + reply.body
 
     def response(self, status: int) -> web.StreamResponse:
         code, detail = _REFUSED.get(status, _REFUSED[500])

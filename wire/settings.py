@@ -289,9 +289,9 @@ def _blame(message: str, given: Mapping[Key, tuple[int, _Setting]]) -> SettingsE
         return SettingsError(DEFAULTS, message)
     _, setting = max(suspects, key=lambda suspect: suspect[0])
     name, _, problem = message.partition(": ")
-    return (
-        setting.error(problem) if name == setting.name else SettingsError(setting.source, message)
-    )
+    if name == setting.name:
+        return setting.error(problem)
+    return SettingsError(setting.source, message)
 
 
 def _profile_path(configs_dir: Path, profile: str) -> Path:

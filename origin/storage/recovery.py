@@ -154,9 +154,8 @@ def _check_end(scan: _Scan, position: int, later: list[_Scan], next_batch: int) 
             return
         follower = find_batch(other.data, JOURNAL_HEADER_BYTES, other.head.salt, next_batch)
         if follower is not None:
-            reason = (
-                f"batch {next_batch} is not whole, a later one is at {follower} of {other.path}"
-            )
+            later_one = f"a later one is at {follower} of {other.path}"
+            reason = f"batch {next_batch} is not whole, {later_one}"
             if any(scan.data[position : position + BATCH_HEADER.size]):
                 raise DamagedData(scan.path, position, reason)
             raise DamagedData(other.path, JOURNAL_HEADER_BYTES, reason)

@@ -72,9 +72,8 @@ def streams_section(data: ReportData) -> Section:
         f" and {share(ratio(top.bytes_sent, bytes_sent))} of all bytes."
     )
     note = [f"By requests, {part}. ", [key(style, name, "block") for name, style in ANSWERS]]
-    return section(
-        "streams", title, lead, data_table("Top streams", note, columns, find="Find a stream")
-    )
+    table = data_table("Top streams", note, columns, find="Find a stream")
+    return section("streams", title, lead, table)
 
 
 def subjects_section(data: ReportData) -> Section:
@@ -92,9 +91,8 @@ def subjects_section(data: ReportData) -> Section:
     ]
     note = f"By requests, {exact(len(subjects))} shown."
     lead = f"Who reads and writes: {plural(data.totals.subjects, 'token subject')}."
-    return section(
-        "subjects", title, lead, data_table("Subjects", note, columns, find="Find a subject")
-    )
+    table = data_table("Subjects", note, columns, find="Find a subject")
+    return section("subjects", title, lead, table)
 
 
 def sessions_section(data: ReportData) -> Section:

@@ -171,9 +171,8 @@ class Producer:
             ) as answer:
                 await answer.read()
                 status = 200 if answer.status == 201 else answer.status
-                return judge(
-                    status, parse_head(answer.headers)
-                ), f"{method} {self._url}: {answer.status}"
+                step = judge(status, parse_head(answer.headers))
+                return step, f"{method} {self._url}: {answer.status}"
         except (aiohttp.ClientError, TimeoutError) as error:
             return Step.AGAIN, f"{method} {self._url}: {error or type(error).__name__}"
 
