@@ -16,6 +16,7 @@ from protocol.errors import ProtocolError
 from protocol.etags import bootstrap_etag, matches, snapshot_etag, stream_etag
 from protocol.media import media_type, text_like
 from protocol.multipart import content_type_of
+from protocol.names import PRODUCER_EPOCH, PRODUCER_SEQ, STREAM_NEXT_OFFSET  # for each append
 from protocol.offsets import START, format_offset
 from protocol.producers import Producer, expected_seq
 from protocol.requests import Append, Create
@@ -106,7 +107,7 @@ def precondition_failed(state: StreamState | None) -> Reply:
 
 
 def next_offset(state: StreamState, position: int) -> tuple[str, str]:
-    return (names.STREAM_NEXT_OFFSET, format_offset(state.id, position))
+    return (STREAM_NEXT_OFFSET, format_offset(state.id, position))
 
 
 def created(state: StreamState, request: Create, tail: int, location: str | None = None) -> Reply:
@@ -238,7 +239,7 @@ def _refused_producer(judgement: Judgement, state: StreamState, producer: Produc
             403,
             "stale-epoch",
             f"Epoch {producer.epoch} was replaced by {known[0]}.",
-            ((names.PRODUCER_EPOCH, str(known[0])),),
+            ((PRODUCER_EPOCH, str(known[0])),),
         )
     headers: Headers = (next_offset(state, state.tail), ("ETag", state.etag), NO_STORE)
     headers += _producer_headers(*known)
@@ -384,4 +385,4 @@ def _up_to_date(value: bool) -> tuple[str, str]:
 
 
 def _producer_headers(epoch: int, seq: int) -> Headers:
-    return ((names.PRODUCER_EPOCH, str(epoch)), (names.PRODUCER_SEQ, str(seq)))
+    return ((PRODUCER_EPOCH, str(epoch)), (PRODUCER_SEQ, str(seq)))
