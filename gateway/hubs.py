@@ -2,7 +2,7 @@
 tails return.
 
 A reader who stands where the tail is waits there. Other readers have a task until they do
-(`catchups`).
+(`replays`).
 """
 
 import asyncio
