@@ -13,12 +13,7 @@ from protocol.offsets import START, position_of
 
 SEPARATOR = " | "
 
-_VERDICTS = {
-    "hit": "hit",
-    "fwd=stale": "revalidated",
-    "fwd=bypass": "pass",
-    "fwd=method": "write",
-}
+_VERDICTS = {"hit": "hit", "fwd=stale": "revalidated", "fwd=bypass": "pass", "fwd=method": "write"}
 _REASONS = ("stored", "detail=collapsed", "detail=hub", "detail=stale")
 
 

@@ -103,11 +103,7 @@ def grown_figures(few: Job, few_lines: int, many: Job, many_lines: int) -> dict[
 
 
 def figures(job: Job, lines: int) -> dict[str, float]:
-    return {
-        "input": lines,
-        "lines": lines / job.took_s,
-        **needs(job),
-    }
+    return {"input": lines, "lines": lines / job.took_s, **needs(job)}
 
 
 def needs(job: Job) -> dict[str, float]:

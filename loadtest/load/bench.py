@@ -119,11 +119,7 @@ def usable_scenarios(
 
 
 def run_all(
-    suite: Suite,
-    scenarios: Sequence[Contest | Trial],
-    plan: Plan,
-    parent: Path,
-    results: Results,
+    suite: Suite, scenarios: Sequence[Contest | Trial], plan: Plan, parent: Path, results: Results
 ) -> None:
     """Run them one after the other; keep what is worth knowing about the machine meanwhile."""
     started, before = time.monotonic(), read_machine()

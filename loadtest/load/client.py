@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import cycle
-from types import TracebackType
 from typing import Self
 
 from loadtest.errors import RunFailedError
@@ -53,12 +52,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

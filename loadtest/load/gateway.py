@@ -223,11 +223,7 @@ SCENARIOS = (
         "cached reads of 1 KiB, 1,000 tokens",
         (
             more(
-                "per core",
-                "/s",
-                at_least(1, NGINX),
-                at_least(5, ENVOY),
-                at_least(5, PLAIN_ENVOY),
+                "per core", "/s", at_least(1, NGINX), at_least(5, ENVOY), at_least(5, PLAIN_ENVOY)
             ),
             more("rate", "/s"),
             less("p99", "ms"),

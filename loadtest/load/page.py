@@ -17,14 +17,7 @@ from pages.charts import Bar, Frame, Series, bar_list, line_chart
 from pages.figures import count, duration, exact, moment, size, times
 from pages.markup import Markup, tag
 from pages.page import render_page
-from pages.scales import (
-    DURATIONS_MS,
-    ElapsedAxis,
-    NamedAxis,
-    Scale,
-    linear_scale,
-    log_scale,
-)
+from pages.scales import DURATIONS_MS, ElapsedAxis, NamedAxis, Scale, linear_scale, log_scale
 
 STYLES = ("line-1", "line-2", "line-3", "line-4", "line-5", "line-rest")
 PICTURE = (1000, 1840)

@@ -6,7 +6,6 @@ asking the origin: compaction is not flattered. Every read is made twice: counti
 and materialising its messages as they come.
 """
 
-import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from loadtest.load.replies import Reply
 from loadtest.peers.memory import MB
 from loadtest.peers.names import OURS, REPLAY
 from loadtest.peers.process import Server
-from loadtest.peers.servers import weir_start
+from loadtest.peers.servers import run_weir
 from loadtest.peers.tokens import read_tokens
 from protocol.multipart import MultipartError, split_parts
 from protocol.names import JSON_TYPE
@@ -33,7 +32,6 @@ from protocol.state import Materialised, parse_message, split_array
 HISTORY = History()
 PATH = "bench/state"  # within the scope of the tokens
 BOOTSTRAPS = 20  # in a round: each takes too short a time to be believed alone
-COMPACT_TIMEOUT_SECS = 120
 RECLAIM_TIMEOUT_SECS = 30.0
 BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system's are
 EMPTY_BYTES = 100_000  # folders take room too
@@ -48,7 +46,7 @@ async def try_compacted(launch: Launch, plan: Plan, history: History = HISTORY) 
             replays = [await measure_way("replay", server, 1, history) for _ in rounds]
             before = measure_disk(server.data_dir)
             start = time.perf_counter()
-            compact(server.write_port)
+            run_weir("compact", f"http://127.0.0.1:{server.write_port}{ROOT}{PATH}")
             compact_s = time.perf_counter() - start
             # Nobody can replay the stream any more: what is measured next is not that.
             expect(await client.fetch(client.request("GET", PATH, f"?offset={START}")), 410)
@@ -161,18 +159,6 @@ WAYS: dict[str, tuple[Answers, Split]] = {
     "replay": (replay, lambda reply: split_array(bytes(reply.body))),
     "bootstrap": (bootstrap, bootstrap_messages),
 }
-
-
-def compact(port: int) -> None:
-    command = [*weir_start(), "compact", f"http://127.0.0.1:{port}{ROOT}{PATH}"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMPACT_TIMEOUT_SECS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise RunFailedError("weir compact did not end") from error
-    if done.returncode:
-        raise RunFailedError(f"weir compact: {done.stderr.strip()[-300:]}")
 
 
 def measure_disk(data_dir: Path) -> dict[str, float]:

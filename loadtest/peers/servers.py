@@ -21,17 +21,7 @@ from pathlib import Path
 from loadtest.errors import RunFailedError, UnavailableError
 from loadtest.peers.configs import NCHAN_MODULE, build_envoy, build_nchan, build_nginx, build_vcl
 from loadtest.peers.debian import ensure_debian, install_debian
-from loadtest.peers.names import (
-    ENVOY,
-    FILE,
-    MEMORY,
-    NCHAN,
-    NGINX,
-    NODE,
-    OURS,
-    PLAIN_ENVOY,
-    VARNISH,
-)
+from loadtest.peers.names import ENVOY, FILE, MEMORY, NCHAN, NGINX, NODE, OURS, PLAIN_ENVOY, VARNISH
 from loadtest.peers.process import Server, Start, free_port, run_process
 from loadtest.peers.tokens import TokenFiles, auth_settings
 from wire.programs import packed_program
@@ -332,15 +322,10 @@ PROXIES = {
     ),
     ENVOY: Peer(start_envoy, ensure_envoy, _envoy_version),
     PLAIN_ENVOY: Peer(
-        lambda stage: start_envoy(stage, remember_tokens=False),
-        ensure_envoy,
-        _envoy_version,
+        lambda stage: start_envoy(stage, remember_tokens=False), ensure_envoy, _envoy_version
     ),
     NODE: Peer(
-        lambda stage: start_reference(),
-        ensure_reference,
-        _reference_version,
-        has_origin=False,
+        lambda stage: start_reference(), ensure_reference, _reference_version, has_origin=False
     ),
     NCHAN: Peer(start_nchan, ensure_nchan, has_origin=False),
 }

@@ -41,12 +41,7 @@ class Crowd:
 
 
 async def verify(
-    folder: Path,
-    seed: int,
-    seconds: float,
-    crowd: Crowd,
-    tell: Tell,
-    left_out: Sequence[str] = (),
+    folder: Path, seed: int, seconds: float, crowd: Crowd, tell: Tell, left_out: Sequence[str] = ()
 ) -> Findings:
     """A run with a fleet of its own; its history, logs and data are kept in the folder."""
     keyring = Keyring()

@@ -71,7 +71,7 @@ def _tolerated(findings: Findings) -> list[str]:
         return []
     return [
         f"Tolerated: {len(findings.tolerated)} answers of a deleted incarnation while gateways "
-        "could not tell each other (docs/caching.md)",
+        "could not tell each other (docs/caching.md)"
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from loadtest.analytics.changes import History
 from loadtest.errors import RunFailedError
 from loadtest.load import state
-from loadtest.load.client import Client, RefusedError, WrongAnswerError
+from loadtest.load.client import ROOT, Client, RefusedError, WrongAnswerError
 from loadtest.load.connection import Target
 from loadtest.load.contest import Launch, Plan
 from loadtest.load.replies import Reply
@@ -20,7 +20,6 @@ from loadtest.load.state import (
     allocated_bytes,
     await_reclaimed,
     bootstrap_messages,
-    compact,
     measure_reads,
     measure_way,
     try_compacted,
@@ -28,6 +27,7 @@ from loadtest.load.state import (
 )
 from loadtest.peers.names import OURS, REPLAY
 from loadtest.peers.process import Server
+from loadtest.peers.servers import run_weir
 from protocol.state import parse_message, snapshot_messages
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.scripted_origin import Answer, ScriptedOrigin
@@ -138,7 +138,7 @@ def test_what_is_no_whole_multipart_is_refused(content_type: str, body: bytes) -
 
 def test_a_compaction_that_fails_says_why(server: Server) -> None:
     with pytest.raises(RunFailedError, match="404"):
-        compact(server.port)
+        run_weir("compact", f"http://127.0.0.1:{server.port}{ROOT}{PATH}")
 
 
 def test_holes_take_no_room_on_the_disk(tmp_path: Path) -> None:
