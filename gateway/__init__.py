@@ -12,9 +12,9 @@ entrance     puts the door and what is around it together, and the port that lea
 
 What a request becomes:
 
-catchup      reads of stored parts, in the form that the client takes
-hubs         live reads: each reader to the tail of its stream, and what tails want done
-passes       writes, buckets and whatever else goes to the origin as it is
+catchup      reads of stored parts, in the encoding that the client accepts
+hubs         live reads: places readers at tails, and carries out what tails decide
+passes       writes, buckets and everything else that goes to the origin unchanged
 service      health, readiness and the console's pages
 console      a page for people, and the data it asks for beside streams
 
@@ -24,13 +24,13 @@ answers      sends every response, and owns the tasks that make them
 heads        composes response heads
 outcomes     how a request was answered: verdict, role, Cache-Status
 records      the log line and the counters of a request
-outgoing     large events and bodies that slow readers have yet to take
-spool        what slow clients have yet to read of large answers, on disk
+outgoing     large events and bodies that slow readers have not received yet
+spool        unread parts of large responses for slow clients, on disk
 
 The cache:
 
 cache        reads from the first level, the second, or the origin
-reads        who asks for a part of a stream, and how the bytes came about
+reads        who asks for a part of a stream, and where the bytes came from
 store        the first level: stored parts, bounded by bytes; all that is held of streams
 entries      a stored part and its forms
 encodings    which encoding a client gets; the forms of an entry, each compressed once
@@ -41,11 +41,11 @@ redislink    the connection to Redis
 
 Purges:
 
-purges       the owner of every purge, ours or told by another gateway
-notices      tells other gateways what they must not serve, and hears them
+purges       the owner of every purge, local or announced by another gateway
+notices      announces purges to other gateways, and receives theirs
 redisnotices  carries notices between machines
 localnotices  carries notices between the workers of one machine
-cdn          tags and purges for caches in front of us
+cdn          tags and purges for CDNs
 
 Live reads:
 
@@ -61,8 +61,8 @@ The origin:
 upstream     the client: pools, timeouts, retries
 asking       requests, checked answers, and how asking fails
 connections  connections to the origin
-breaker      when to leave the origin alone
-slots        whose turn it is
+breaker      the circuit breaker
+slots        origin connections, shared fairly between subjects
 
 Tokens:
 
@@ -89,5 +89,5 @@ Tests are in tests/gateway/, with the parts wired together in tests/scenarios/ a
 tests/hostile/gateway/. test_cache.py covers catchup and reads; test_hub.py hubs, replays,
 longpolls, ssereaders and deliveries; test_upstream.py asking; test_notices.py redisnotices and
 localnotices; test_rediscache.py redislink. app, backends, entrance, calls, answers, passes,
-service, heads, records, gauges and tasks are tested by what clients see, in tests/scenarios/.
+service, heads, records, gauges and tasks are tested end to end, in tests/scenarios/.
 """

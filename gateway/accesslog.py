@@ -1,9 +1,9 @@
-"""The access log's files: lines gather in memory, a thread writes them.
+"""The access log's files: lines are batched in memory and written by a thread.
 
-`write` is for the event loop's thread alone: it encodes the line at once, into the batch of its
-hour. (A thread that encodes would hold the interpreter, and so the loop, for as long.) Every
-PAUSE_SECS, or when BATCH_BYTES wait, the writer's thread takes all batches and writes each to the
-file of its hour with one call. What a full memory or a failing disk loses is counted.
+Only the event loop's thread may call `write`. It encodes the line at once into the batch of its
+hour. (Encoding in another thread would block the loop for as long.) Every PAUSE_SECS, or when
+BATCH_BYTES are waiting, the writer thread takes all batches and appends each to its hour's file
+with one call. Lines lost to a full buffer or a failing disk are counted.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class AccessLog:
 
     @property
     def dropped(self) -> int:
-        """Lines that are in no file and never will be."""
+        """Lines that were lost."""
         return self._refused + self._failed
 
     @property
@@ -97,7 +97,7 @@ class AccessLog:
             self._adding = False
 
     def write_line(self, time_ms: int, line: bytes) -> None:
-        """The same for a line that is encoded already."""
+        """The same for a line that is already encoded."""
         self._adding = True
         try:
             batch = self._batch(time_ms // HOUR_MS)
@@ -129,7 +129,7 @@ class AccessLog:
         self._wake.set()
         await asyncio.to_thread(self._thread.join, CLOSE_SECS)
         if self._thread.is_alive():
-            log.error("the access log is stuck: %d lines are not written", self.waiting)
+            log.error("access log is stuck: %d lines not written", self.waiting)
 
     # -- the writer's thread -------------------------------------------------------------------
 
@@ -149,16 +149,16 @@ class AccessLog:
             self._failed += lost
 
     def _take(self) -> Batches:
-        """`write` sets `_adding` before it looks at `_batches`, here it is the other way round: so
-        once it is seen unset after the exchange, nobody adds to what was taken."""
+        """`write` sets `_adding` before it reads `_batches`; here the order is reversed. Once
+        `_adding` is unset after the exchange, nothing more is added to the taken batches."""
         taken, self._batches = self._batches, {}
         while self._adding:
             time.sleep(0.0001)
         return taken
 
     def _append(self, path: Path, data: bytearray) -> int:
-        """How many bytes got into the file. It is opened each time: whoever moves or removes
-        files, or frees the disk, needs not tell us."""
+        """Number of bytes written. The file is opened each time, so files can be moved or
+        removed without notifying us."""
         sent = 0
         try:
             file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -176,11 +176,11 @@ class AccessLog:
     def _complain(self, error: OSError) -> None:
         if self._clock() - self._complained_at >= COMPLAIN_SECS:
             self._complained_at = self._clock()
-            log.error("cannot write the access log, lines are dropped: %s", error)
+            log.error("cannot write the access log, dropping lines: %s", error)
 
 
 class NoAccessLog(AccessLog):
-    """The log of a gateway that keeps none."""
+    """Used when the access log is off."""
 
     def __init__(self) -> None:
         self.written = self._accepted = self._refused = self._failed = 0
@@ -196,11 +196,11 @@ class NoAccessLog(AccessLog):
 
 
 def open_access_log(folder: Path | str, gateway: str, worker: int) -> AccessLog:
-    """The log in `folder`; an empty name means none."""
+    """The log in `folder`; an empty name turns it off."""
     return AccessLog(folder, gateway, worker) if str(folder) != "" else NoAccessLog()
 
 
 def _ends_torn(file: int) -> bool:
-    """Whether a write was cut short there, by a full disk or the end of a process."""
+    """Whether the last write was incomplete: the disk was full, or the process died."""
     size = os.fstat(file).st_size
     return size > 0 and os.pread(file, 1, size - 1) != b"\n"

@@ -1,8 +1,8 @@
 """The admin port: metrics, health and readiness, apart from the port that clients reach.
 
-With several workers each of them listens on it, so that it outlives any of them, and whichever
-takes a request asks the others: each answers for itself on a socket in the private folder that
-they share. One that does not answer in time is left out, and `weir_gateway_workers_up` tells.
+Every worker listens on it, so the port survives the death of any worker. The worker that accepts
+a request queries the others over sockets in a private shared folder. Workers that do not respond
+in time are left out, which shows in `weir_gateway_workers_up`.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _INDEX = f"<!doctype html><title>Weir gateway</title><h1>Weir gateway</h1><ul>{_
 
 
 class Served(Protocol):
-    """What the gateway tells about itself."""
+    """What the gateway reports about itself."""
 
     @property
     def ready(self) -> bool: ...
@@ -61,7 +61,7 @@ class Served(Protocol):
 
 
 class Status(msgspec.Struct, array_like=True):
-    """What one worker says about itself."""
+    """One worker's report."""
 
     ready: bool
     metrics: bytes = b""
@@ -71,7 +71,7 @@ class Status(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Enough for a few scrapers, too little to be a nuisance."""
+    """Enough for a few scrapers, and no more."""
 
     max_header_bytes: int = 8192
     max_body_bytes: int = 8192
@@ -93,7 +93,7 @@ class _NoFastPath:
 
 
 class Admin:
-    """`run_dir` is the folder of several workers; None where there is only one."""
+    """`run_dir` is the folder shared by several workers; None for a single worker."""
 
     def __init__(
         self, served: Served, config: ServingConfig, *, worker: int = 0, run_dir: Path | None = None
@@ -129,7 +129,7 @@ class Admin:
 
     async def _answer(self, method: str, path: str) -> Reply:
         if path != "/" and path not in _PATHS:
-            return problem(404, "not-found", "There are /metrics, /healthz and /readyz.")
+            return problem(404, "not-found", "This port serves /metrics, /healthz and /readyz.")
         if method not in ("GET", "HEAD"):
             return problem(405, "method-not-allowed", "Use GET.", (("Allow", "GET, HEAD"),))
         if path == "/metrics":
@@ -145,12 +145,12 @@ class Admin:
         texts = {worker: status.metrics.decode() for worker, status in told.items()}
         merged = texts[0] if self._run_dir is None else merge_metrics(texts)
         count = gauge_text("weir_gateway_workers", "Worker processes.", self._config.workers)
-        up = gauge_text("weir_gateway_workers_up", "Workers that answered.", len(told))
+        up = gauge_text("weir_gateway_workers_up", "Workers that responded.", len(told))
         headers = (self._served.metrics.content_type, NO_STORE)
         return Reply(200, headers, (merged + count + up).encode())
 
     async def _readiness(self) -> Reply:
-        """A worker that is away does not count: its place is filled again, the others serve."""
+        """A missing worker does not count: it will be restarted, and the others serve."""
         told = await self._ask_all(WITHOUT_METRICS)
         if not all(status.ready for status in told.values()):
             return problem(503, "not-ready", "The gateway is starting or draining.")
@@ -166,7 +166,7 @@ class Admin:
         return Status(self._served.ready, metrics, streams, figures)
 
     async def _ask_all(self, question: bytes) -> dict[int, Status]:
-        """What each worker says that answers in time, ourselves included."""
+        """The reports of all workers that respond in time, including this one."""
         run_dir = self._run_dir
         if run_dir is None:
             return {0: self._status(question)}
@@ -180,7 +180,7 @@ class Admin:
                 writer.write(msgspec.msgpack.encode(self._status(question)))
                 await writer.drain()
         except (OSError, ValueError, TimeoutError):
-            log.debug("a worker's question was not heard", exc_info=True)
+            log.debug("a worker did not receive a question", exc_info=True)
         finally:
             writer.close()
 
@@ -190,7 +190,7 @@ def socket_path(run_dir: Path, worker: int) -> Path:
 
 
 async def ask_others(run_dir: Path, workers: int, asker: int, question: bytes) -> dict[int, Status]:
-    """What each worker but the asker says, if it answers in time."""
+    """The reports of all workers but the asker that respond in time."""
     others = [number for number in range(workers) if number != asker]
     paths = [socket_path(run_dir, number) for number in others]
     answers = await asyncio.gather(*(ask(path, question) for path in paths))
@@ -198,7 +198,7 @@ async def ask_others(run_dir: Path, workers: int, asker: int, question: bytes) -
 
 
 async def ask(path: Path, question: bytes) -> Status | None:
-    """Ask one worker; None when it gives no whole answer in time."""
+    """Ask one worker; None without a complete response in time."""
     try:
         async with asyncio.timeout(ASK_SECS):
             reader, writer = await asyncio.open_unix_connection(path)
@@ -223,7 +223,7 @@ async def _read_all(reader: asyncio.StreamReader) -> bytes:
 
 
 class Overview:
-    """What all workers of this gateway count and know, for the console."""
+    """The figures and recent streams of all workers of this gateway, for the console."""
 
     def __init__(
         self, metrics: Metrics, streams: Streams, worker: int, workers: int, run_dir: Path | None
@@ -249,7 +249,7 @@ class Overview:
         return [*self.recent_streams(), *(name for status in told for name in status.streams)]
 
     async def _ask_others(self, question: bytes) -> Iterable[Status]:
-        """The other workers, as far as they answer in time."""
+        """The other workers that respond in time."""
         if self._run_dir is None:
             return ()
         return (await ask_others(self._run_dir, self._workers, self._worker, question)).values()

@@ -1,8 +1,8 @@
-"""Who may send how much: requests a second, and room for bodies.
+"""Limits on what clients send: requests per second, and room for bodies.
 
-Room is granted to someone who may send a body before it is taken in, and given back when whoever
-needs the body is done with it. Bodies that need no token have a room of their own, with a share for
-each address: addresses cost nothing.
+Room is reserved before a body is read, and released once the body is no longer needed. Bodies of
+requests without a token have a separate room with a share for each address, because addresses are
+free.
 """
 
 import time
@@ -15,27 +15,27 @@ from protocol.errors import ProtocolError
 from protocol.replies import RETRY_AFTER
 from wire.heads import Head
 
-OPEN_BODY_BYTES = 64 * 1024  # where anybody may send one, or none is of any use
-STRANGERS_PART = 16  # of the room for bodies, they have as much again
+OPEN_BODY_BYTES = 64 * 1024  # for requests without a token, or that need no body
+STRANGERS_PART = 16  # requests without a token get 1/16 of the room on top
 STRANGER = "\0"  # no subject begins like this
 
 _NO_ROOM = {
-    Short.FOR_ALL: (503, "too-many-bodies", "Too many bodies are on their way."),
+    Short.FOR_ALL: (503, "too-many-bodies", "Too many request bodies are in transit."),
     Short.FOR_SUBJECT: (
         429,
         "too-many-bodies-of-subject",
-        "You have too many bodies on their way.",
+        "You have too many request bodies in transit.",
     ),
 }
 
 
 def takes_much(head: Head) -> bool:
-    """Whether a large body has any use there."""
+    """Whether the request may need a large body."""
     return head.method in ("POST", "PUT") and not is_open(head.method, head.path)
 
 
 class Admission:
-    """So many bytes of one subject. Who makes it lets it go; tasks that use the body hold it."""
+    """Bytes reserved for a subject. Its creator releases it; tasks using the body hold it."""
 
     __slots__ = ("_holders", "_room", "_size", "_subject")
 
@@ -49,7 +49,7 @@ class Admission:
             self.grow(size)
 
     def grow(self, size: int) -> None:
-        """For a body that does not say how long it is. Raises ProtocolError."""
+        """For a body of unknown length. Raises ProtocolError."""
         short = self._room.take(self._subject, size)
         if short is not None:
             raise ProtocolError(*_NO_ROOM[short], RETRY_AFTER)
@@ -95,12 +95,12 @@ class Admissions:
         try:
             route = parse_route("PUT", head.path, "", self._serving.max_path_bytes)
         except ProtocolError:
-            return False  # it is refused when it has come
+            return False  # refused once it has arrived
         return route is not None and route.mode == "publish"
 
     def admit(self, head: Head, subject: str, size: int) -> Admission:
-        """Count one more request of a subject, and the body that belongs to it. A body without a
-        length grows as it comes. Raises ProtocolError."""
+        """Count a subject's request and its body. A body of unknown length grows as it arrives.
+        Raises ProtocolError."""
         room = self._strangers_room if subject.startswith(STRANGER) else self.room
         admission = Admission(room, subject, size)
         try:
@@ -119,7 +119,7 @@ class Admissions:
             raise ProtocolError(429, "too-many-requests", "Slow down.", seconds)
 
     def payer(self, principal: Principal, headers: dict[str, str], peer: str) -> str:
-        """Whose share it is of what all share; of those without a token each address has one."""
+        """Whose share a request uses; without a token, each address has its own."""
         if principal is ANYONE and self._has_tokens:
             return self.stranger(headers, peer)
         return principal.subject
@@ -128,7 +128,7 @@ class Admissions:
         return STRANGER + self.client(headers, peer)
 
     def client(self, headers: dict[str, str], peer: str) -> str:
-        """The address that the outermost trusted proxy saw; who came past them is our peer."""
+        """The address that the outermost trusted proxy saw, or our peer if it bypassed them."""
         if not self._hops or "x-forwarded-for" not in headers:
             return peer
         addresses = headers["x-forwarded-for"].split(",")

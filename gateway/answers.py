@@ -1,8 +1,8 @@
-"""The way out: every answer that leaves on a stream's URL leaves here, whichever path it came by.
+"""Every response on a stream's URL is sent here, whichever path the request took.
 
-Heads come from `heads`, log lines go to `records`. Work that takes time is a task owned here, and
-whatever goes wrong in it becomes an answer. A large body never waits in memory at a slow client's
-pace: shared bytes wait as a view of what the cache holds, everything else in a spool.
+Heads come from `heads`, log lines go to `records`. Work that takes time runs in a task owned here,
+and its errors become responses. Large bodies never wait in memory for a slow client: shared bytes
+are a view of the cache, everything else goes to a spool.
 """
 
 import logging
@@ -31,7 +31,7 @@ _log = logging.getLogger("weir.gateway")
 
 JOIN_BYTES = 64 * 1024
 LARGE_BYTES = 256 * 1024  # of a body that must not wait in memory for a slow reader
-INTERNAL_ERROR = problem(500, "internal-error", "The gateway made a mistake; see its log.")
+INTERNAL_ERROR = problem(500, "internal-error", "Internal gateway error; see its log.")
 
 
 class Answers:
@@ -58,7 +58,7 @@ class Answers:
         """A reply that is not a stored part."""
         if call.done:
             return
-        is_head = call.head.method == "HEAD"  # whose length would be that of a GET's body
+        is_head = call.head.method == "HEAD"  # its length would describe the body of a GET
         length = None if is_head else len(reply.body)
         body = b"" if is_head else reply.body
         self._send(call, self.heads.of(call, reply.status, reply.headers, length), body)
@@ -76,7 +76,7 @@ class Answers:
         self.send_reply(call, reply, error=error)
 
     def abandon(self, call: Call) -> None:
-        """The client has gone."""
+        """The client disconnected."""
         self.records.finish(call, CLIENT_LEFT, 0, ended="client-left")
 
     # -- stored parts --------------------------------------------------------------------------
@@ -110,14 +110,14 @@ class Answers:
             call.exchange.send((head, body))
 
     def _send_form(self, call: Call, head: bytes, form: Form) -> None:
-        """Bytes that others have as well: only who takes them slowly needs room for them."""
+        """The bytes are shared, so only slow clients need room for them."""
         size = len(form.body)
         if size <= LARGE_BYTES:
             self._send(call, head, form.body)
         elif not send_large(
             call.exchange, self.unsent, call.principal.subject, head, form.shared()
         ):
-            call.when_revoked(None)  # its answer has begun
+            call.when_revoked(None)  # the response has started
             self.spawn(call, self.give(call, head, [form.body]))
             return
         self.records.finish(call, 200, size)
@@ -127,8 +127,8 @@ class Answers:
     async def give(
         self, call: Call, head: bytes, body: list[bytes], status: int = 200, *, error: str = ""
     ) -> None:
-        """A body that is whole, but does not stay in memory until a slow reader has it: so it is
-        taken out of its list."""
+        """A complete body that must not stay in memory for a slow reader, so it is removed from
+        its list."""
         with self._spools.open(call.principal.subject) as spool:
             spool.reserve(len(body[0]))
             outlet = Outlet(call.exchange, spool, bytes)
@@ -140,7 +140,7 @@ class Answers:
 
     @contextmanager
     def honest_end(self, call: Call, status: int, outlet: Outlet) -> Iterator[None]:
-        """What cannot be completed is cut: a clean end would make it look complete."""
+        """Cut a response that cannot be completed: a clean end would make it look complete."""
         try:
             yield
         except BaseException as error:
@@ -152,7 +152,7 @@ class Answers:
     def end(
         self, call: Call, status: int, outlet: Outlet, last: bytes = b"", *, error: str = ""
     ) -> None:
-        if not call.done:  # else it was cut
+        if not call.done:  # otherwise it was cut
             call.exchange.finish(last)
             self.records.finish(call, status, outlet.sent, error=error)
 
@@ -163,7 +163,7 @@ class Answers:
     ) -> None:
         """`carry_through`: even if the client disconnects."""
         task = self._tasks.start(self.guard(call, work), f"{call.route.mode} request")
-        task.add_done_callback(lambda _: work.close())  # in case it never began
+        task.add_done_callback(lambda _: work.close())  # in case it never started
         if (admission := cast(Admission | None, call.head.admission)) is not None:
             admission.hold()
             task.add_done_callback(lambda _: admission.release())
@@ -176,7 +176,7 @@ class Answers:
         call.exchange.when_gone(leave)
 
     async def guard(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
-        """What goes wrong becomes an answer."""
+        """Turn errors into responses."""
         try:
             await work
         except UpstreamError as error:
@@ -186,10 +186,10 @@ class Answers:
         except ConnectionError:
             self.abandon(call)
         except Exception:
-            _log.exception("a request failed")
+            _log.exception("request failed")
             self.fail(call)
 
     async def settle(self, seconds: float) -> None:
-        """Let what has begun come to its end; cut the rest."""
+        """Let running work finish; cut the rest."""
         await self._tasks.wait(seconds)
         await self._tasks.cancel()

@@ -1,4 +1,4 @@
-"""One gateway worker from a configuration: wired, started, and drained to its end."""
+"""One gateway worker: wired from a configuration, started, and drained."""
 
 import asyncio
 import gc
@@ -21,7 +21,7 @@ from gateway.store import Holdings
 
 
 class Gateway:
-    """`mint_key` has the key that `weir up` signs with: the console may, too."""
+    """`mint_key` is the signing key of `weir up`, which the console may use too."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Gateway:
         return self.entrance.pages.ready
 
     async def start(self) -> None:
-        """Open everything in order; what was opened is closed again if the rest cannot be."""
+        """Open everything in order; if something fails, close what was opened."""
         async with AsyncExitStack() as opened:
             backends = await open_backends(self._config, self._worker, self._run_dir, opened)
             self.backends = backends
@@ -86,10 +86,10 @@ class Gateway:
         )
 
     async def stop(self) -> None:
-        """Live readers end cleanly, what has begun is finished, then everything is let go."""
+        """End live readers cleanly, finish running requests, then close everything."""
         self.entrance.pages.close()
         self._listener.server.drain()
-        # Until every balancer has seen that we are not ready, it sends us requests and readers.
+        # Balancers keep sending requests until they notice that we are not ready.
         await asyncio.sleep(self._config.gateway.leave_secs)
         await self._listener.refuse()
         self.hubs.drain()

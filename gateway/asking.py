@@ -28,16 +28,16 @@ BAD_ANSWER = "bad-origin-answer"
 FAILURES = (UNREACHABLE, TIMEOUT, UNAVAILABLE, BUSY, BUSY_FOR_SUBJECT, BAD_ANSWER)
 
 NO_BODY = frozenset({204, 304})
-PROGRESS_BYTES = 1024  # a whole body brings at least this much in each idle time
+PROGRESS_BYTES = 1024  # minimum progress of a body in each idle timeout
 
-_STATUSES = frozenset(s.value for s in HTTPStatus if s.value >= 200) - {206}  # no Range is asked
+_STATUSES = frozenset(s.value for s in HTTPStatus if s.value >= 200) - {206}  # no Range is sent
 _TARGET = re.compile(r"/[!\"$-~]*")  # visible ASCII without a fragment
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
     """`target` is the canonical path, encoded, with its query; `headers` as rules.forwarding.
-    `of_stream` is set for reads whose answer is of use only with an offset to go on from."""
+    `of_stream` is set for reads whose response must have a next offset."""
 
     method: str
     target: str
@@ -52,8 +52,8 @@ class UpstreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamResponse:
-    """`headers` have lower-case names, and only those that may be passed on; `head` is their
-    meaning."""
+    """`headers` are those that may be forwarded, with lower-case names; `head` is their parsed
+    form."""
 
     status: int
     headers: dict[str, str]
@@ -66,7 +66,7 @@ class UpstreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamStream:
-    """A response whose body has yet to come; `length` is None where the origin does not say."""
+    """A response whose body follows; `length` is None if unknown."""
 
     status: int
     headers: dict[str, str]
@@ -75,7 +75,7 @@ class UpstreamStream:
 
 
 class UpstreamError(ProtocolError):
-    """No answer that can be passed on; `sent` when the origin may have carried out the request."""
+    """No usable response; `sent` if the origin may have executed the request."""
 
     def __init__(
         self, status: int, code: str, detail: str, headers: Headers = (), *, sent: bool = False
@@ -85,30 +85,30 @@ class UpstreamError(ProtocolError):
 
 
 class TooLarge(UpstreamError):
-    """The body has more bytes than were asked for; `open` passes on a body of any size."""
+    """The body exceeds the limit; `open` accepts a body of any size."""
 
     def __init__(self) -> None:
-        super().__init__(502, "answer-too-large", "The origin's answer is too large.", sent=True)
+        super().__init__(502, "answer-too-large", "The origin's response is too large.", sent=True)
 
 
-# The first row that fits; the details name no address of the origin.
+# The first matching row is used; the details do not reveal the origin's address.
 _EXPLAINED: tuple[tuple[type[Exception], int, str, str], ...] = (
-    (NoConnectionInTime, 504, TIMEOUT, "The origin took no connection in time."),
-    (NoConnection, 502, UNREACHABLE, "There is no connection to the origin."),
-    (HttpProcessingError, 502, BAD_ANSWER, "The origin's answer is not valid HTTP."),
-    (aiohttp.ClientPayloadError, 502, BAD_ANSWER, "The origin's answer was cut short."),
-    (aiohttp.ClientError, 502, UNREACHABLE, "The origin ended the connection."),
-    (ConnectionError, 502, UNREACHABLE, "The origin ended the connection."),
-    (TimeoutError, 504, TIMEOUT, "The origin did not answer in time."),
+    (NoConnectionInTime, 504, TIMEOUT, "The origin did not accept a connection in time."),
+    (NoConnection, 502, UNREACHABLE, "The gateway cannot connect to the origin."),
+    (HttpProcessingError, 502, BAD_ANSWER, "The origin's response is not valid HTTP."),
+    (aiohttp.ClientPayloadError, 502, BAD_ANSWER, "The origin's response was cut off."),
+    (aiohttp.ClientError, 502, UNREACHABLE, "The origin closed the connection."),
+    (ConnectionError, 502, UNREACHABLE, "The origin closed the connection."),
+    (TimeoutError, 504, TIMEOUT, "The origin did not respond in time."),
 )
 
 
 def explain(error: Exception, sent: bool) -> UpstreamError:
-    """A foreign exception as ours; what is not of the network is a mistake and stays as it is."""
+    """Convert a network exception; any other exception is a bug and is raised unchanged."""
     if isinstance(error, UpstreamError):
         return error
     if isinstance(error, BadAnswer):
-        detail = f"The origin's answer cannot be passed on: {error}."
+        detail = f"The origin's response is not usable: {error}."
         return UpstreamError(502, BAD_ANSWER, detail, sent=sent)
     for kind, status, code, detail in _EXPLAINED:
         if isinstance(error, kind):
@@ -117,7 +117,7 @@ def explain(error: Exception, sent: bool) -> UpstreamError:
 
 
 class BegunAnswer(NamedTuple):
-    """A response whose head was read and checked; `length` is None where nobody has said."""
+    """A response whose head was read and checked; `length` is None if unknown."""
 
     connection: Connection
     status: int
@@ -131,29 +131,29 @@ def check_head(
 ) -> BegunAnswer:
     status, told = answer.message.code, answer.message.headers
     if status not in _STATUSES:
-        raise BadAnswer(f"status {status} was not asked for")
+        raise BadAnswer(f"unexpected status {status}")
     if status == 401 and told.get("WWW-Authenticate") == ACCESS_KEY:
-        raise BadAnswer("it wants another upstream.access_key than this gateway has")
+        raise BadAnswer("it requires a different upstream.access_key")
     if status == 421:
-        raise BadAnswer("it does not go by the name in gateway.origin_url")
+        raise BadAnswer("it does not accept the host in gateway.origin_url")
     if status == 304 and "if-none-match" not in request.headers:
-        raise BadAnswer("304 without a condition")
+        raise BadAnswer("304 to an unconditional request")
     length = told.get("Content-Length")
     framed = length is not None or answer.message.chunked
     if not framed and request.method != "HEAD" and status not in NO_BODY:
-        raise BadAnswer("without a length, a whole body looks like half of one")
+        raise BadAnswer("without a length, a cut-off body cannot be detected")
     headers = response_headers(told.items(), origin_path)
     if request.of_stream and status in (200, 204) and "stream-next-offset" not in headers:
-        raise BadAnswer("it does not say where it ends")
+        raise BadAnswer("it has no Stream-Next-Offset")
     return BegunAnswer(
         connection, status, headers, None if length is None else int(length), answer.body
     )
 
 
 async def gather_body(content: aiohttp.StreamReader, max_bytes: int, idle_s: float) -> bytes:
-    if content.is_eof():  # it came with the head, and needs no clock
+    if content.is_eof():  # arrived with the head, so it needs no timeout
         return _within(content.read_nowait(), max_bytes)
-    whole = BytesIO()  # which a join of all parts would hold twice
+    whole = BytesIO()  # joining all parts would need twice the memory
     size = mark = 0
     now = asyncio.get_running_loop().time
     async with asyncio.timeout(idle_s) as timeout:

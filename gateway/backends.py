@@ -1,5 +1,5 @@
-"""What a worker leans on: files, the origin, Redis, keys, the CDN. Opened in order, and closed in
-the reverse order, also when something later cannot be opened."""
+"""What a worker depends on: files, the origin, Redis, keys, the CDN. Opened in order, and closed in
+reverse order, also when opening fails halfway."""
 
 import logging
 import socket
@@ -25,8 +25,8 @@ from wire.settings import SettingsError
 _log = logging.getLogger("weir.gateway")
 
 NO_REDIS_KEY = (
-    "no cache.redis_key: whoever can write to Redis can make this gateway serve any bytes as any "
-    "stream's; set the same secret at all gateways"
+    "no cache.redis_key: anyone who can write to Redis can make this gateway serve any bytes for "
+    "any stream; set the same secret on all gateways"
 )
 
 
@@ -41,7 +41,7 @@ class Backends:
     keys: Keys | None
     tokens: Tokens | None
     watch: Watch
-    notices: Notices  # to be started by those who act on them
+    notices: Notices  # started by their consumer
     hook: PurgeHook
 
 

@@ -1,14 +1,14 @@
-"""When to stop asking an origin that is not there.
+"""The circuit breaker: when to stop asking an origin that does not respond.
 
-Closed lets everything pass. After `failures` in a row it opens: for `open_s` nothing passes, so
-nobody waits for timeouts and a struggling origin is left alone. Then it is half-open: one request
-at a time goes as a probe. A success, whoever had it, closes it; a failed probe opens it anew.
+While closed, it lets everything pass. After `failures` in a row it opens: for `open_s` nothing
+passes, so that no request waits for a timeout and the origin can recover. Then it is half-open and
+lets one probe through at a time. Any success closes it; a failed probe opens it again.
 
-What a failure is, the caller decides: no connection, or no answer in time. An answer of any
-status is a success, or a full disk behind writes (507) would stop the reads as well.
+The caller decides what a failure is: no connection, or no response in time. A response of any
+status is a success; otherwise a full disk (507 on writes) would stop reads as well.
 
-Asking whether one may (`wait_s`) hands nothing out. Leave to go is given by entering `attempt` and
-ends with its block, however that ends, so the one probe cannot be lost.
+`wait_s` only asks and reserves nothing. Permission is granted by entering `attempt` and ends with
+its block, so the one probe cannot be lost.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ class Breaker:
         return State.OPEN if now < self._until else State.HALF_OPEN
 
     def wait_s(self, now: float) -> float:
-        """0.0 if an attempt may begin now, else when to ask again."""
+        """0.0 if an attempt may start now, else the time to wait."""
         if self._until is None:
             return 0.0
         if now < self._until:
@@ -58,7 +58,7 @@ class Breaker:
 
     @contextmanager
     def attempt(self, now: float) -> Iterator["Attempt"]:
-        """The time in which the origin is asked. Raises Shut."""
+        """Wraps one request to the origin. Raises Shut."""
         wait_s = self.wait_s(now)
         if wait_s:
             raise Shut(wait_s)
@@ -72,7 +72,7 @@ class Breaker:
                 self._probe = None
 
     def succeed(self) -> None:
-        """The origin is there."""
+        """The origin responded."""
         self._failed = 0
         self._until = None
         self._probe = None
@@ -86,11 +86,11 @@ class Breaker:
 
 
 class Attempt:
-    """One that neither fails nor succeeds tells nothing about the origin."""
+    """An attempt that neither fails nor succeeds does not change the breaker."""
 
     def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
 
     def fail(self, now: float) -> None:
-        """To be told from within the block."""
+        """Call this inside the block."""
         self._breaker._fail(self, now)

@@ -1,9 +1,8 @@
 """Catch-up reads: from the first level, the second, or the origin, by shared flights.
 
-Whoever needs the bytes at an offset asks here: plain GETs, SSE readers that replay, long-polls that
-turn out to be behind. Snapshots and bootstraps are asked for in the same way; instead of an offset
-they have the names of `rules.routes`. What may be kept, and how long, is judged in
-`rules.freshness`.
+All reads of stored bytes come here: plain GETs, SSE readers catching up, and long-polls that are
+behind the tail. Snapshots and bootstraps are read the same way, under the names of `rules.routes`
+instead of an offset. `rules.freshness` decides what may be stored, and for how long.
 """
 
 import time
@@ -32,7 +31,7 @@ from protocol.offsets import NOW, START
 from protocol.paths import stream_url
 from protocol.replies import Reply
 
-WHOLE = "/"  # no part's name: a flight that asks about the stream itself
+WHOLE = "/"  # not the name of a part: a flight that asks about the stream itself
 FollowedTo = Callable[[str], str | None]  # the tail of a stream that a hub waits at
 
 
@@ -63,12 +62,12 @@ class Cache:
         self._tasks = Tasks()
 
     def fresh(self, stream: str, part: str) -> Entry | None:
-        """What can be served at once, without asking anyone."""
+        """An entry that can be served immediately."""
         entry = self._store.get(stream, part)
         return entry if entry is not None and entry.is_fresh(self._clock()) else None
 
     async def get(self, stream: str, path: str, part: str, asker: Asker) -> Got:
-        """Raises UpstreamError; TooLarge for what must be streamed past the cache."""
+        """Raises UpstreamError; TooLarge if the body must bypass the cache."""
         if asker.token is not None:
             return Got(await self._pass(stream, path, part, asker), leads=True)
         if part == BOOTSTRAP and self._streams.get(stream).large_bootstrap:
@@ -88,7 +87,7 @@ class Cache:
         return Got(answer, flight.number, leads, waited)
 
     async def _pass(self, stream: str, path: str, part: str, asker: Asker) -> Fetched:
-        """For one asker alone: the origin says by his token what he may have, and he only."""
+        """For one client only: the origin decides by its token."""
         lone = self._flights.lone((stream, part), asker.subject)
         return replace(await self._ask(lone, path, None, None, asker), verdict="pass")
 
@@ -101,7 +100,7 @@ class Cache:
         return await self._flights.join((stream, part), fetch, asker.subject)
 
     def hub_vouches_for(self, entry: Entry) -> bool:
-        """By configuration: a tail is still the tail while a hub waits there for more."""
+        """If so configured, a tail is current while a hub is waiting there."""
         if self._config.tail_reads != "hub" or not entry.up_to_date:
             return False
         if self._streams.get(entry.stream).expiry is Expiry.POSSIBLE:
@@ -109,15 +108,15 @@ class Cache:
         return self._followed_to(entry.stream) == entry.next_offset
 
     async def tail(self, stream: str, path: str, asker: Asker) -> Got:
-        """Where the stream ends now: the answer to `offset=now`, which nobody keeps."""
+        """The current end of the stream: the response to `offset=now`, which is never stored."""
         return await self.get(stream, path, NOW, asker)
 
     def touch(self, entry: Entry) -> None:
-        """It was used by someone who kept a reference."""
+        """The entry was used through a kept reference."""
         self._store.get(entry.stream, entry.part)
 
     def recount(self, entry: Entry) -> None:
-        """A form was added to it."""
+        """A form was added to the entry."""
         self._store.recount(entry)
 
     async def close(self) -> None:
@@ -126,7 +125,7 @@ class Cache:
     # -- asking the origin ---------------------------------------------------------------------
 
     def _refresh(self, stream: str, path: str, part: str, asker: Asker) -> None:
-        """Look for news behind an entry that is served meanwhile."""
+        """Revalidate an entry in the background while it is served."""
 
         async def refresh() -> None:
             with suppress(UpstreamError):  # counted where it happened; the entry is still good
@@ -184,7 +183,7 @@ class Cache:
                 on_departure=flight.depart,
             )
         except TooLarge:
-            # The next one need not find out; but a snapshot may have made it smaller meanwhile.
+            # Remembered for the next read, but a snapshot may make it smaller.
             if part == BOOTSTRAP and not flight.detached:
                 self._streams.get(stream).large_bootstrap = True
             raise
@@ -204,7 +203,7 @@ class Cache:
 
     def _refuse(self, flight: Flight[Fetched], response: UpstreamResponse, took: float) -> Fetched:
         self._learn(flight, response.head.incarnation)
-        if response.status in (404, 410) and not flight.detached:  # else it is old news
+        if response.status in (404, 410) and not flight.detached:  # otherwise outdated
             self._miss(*flight.key, response)
         stream = flight.key[0]
         reply = passed_reply(
@@ -213,7 +212,7 @@ class Cache:
         return Fetched(reply, "miss", response.status, upstream_s=took)
 
     def _miss(self, stream: str, part: str, response: UpstreamResponse) -> None:
-        """What is not there: the stream, the offset, or a part that it need not have?"""
+        """Find out what is missing: the stream, the offset, or an optional part."""
         earliest = response.head.earliest_offset
         is_there = response.status == 410 and response.head.incarnation != ""
         if response.status == 410 and earliest:
@@ -239,14 +238,14 @@ class Cache:
         return Fetched(entry, "miss", 200, stored, took)
 
     def _wonder(self, stream: str, entry: Entry, head: ReplyHead) -> None:
-        """An origin without Cache-Control does not say whether a stream can expire; HEAD does."""
+        """Without Cache-Control it is unknown whether a stream can expire; HEAD tells."""
         if head.cache_control or (entry.up_to_date and not entry.closed):
             return
         if self._streams.get(stream).expiry is Expiry.UNKNOWN:
             self._meet_soon(stream)
 
     def _meet_soon(self, stream: str) -> None:
-        """Have the origin say what the stream is now: once, for all who wonder."""
+        """Ask the origin about the stream, once for all who need to know."""
         if not self._flights.is_open((stream, WHOLE)):
             self._tasks.start(self._meet(stream), f"head of {stream}")
 
@@ -271,7 +270,7 @@ class Cache:
     def _renew(
         self, flight: Flight[Fetched], kept: Entry, response: UpstreamResponse, took: float
     ) -> Fetched:
-        """304: what we have is still right; what the origin says beside that is merged in."""
+        """304: the stored part is still valid; merge in the origin's headers."""
         self._learn(flight, response.head.incarnation or kept.incarnation)
         up_to_date, closed = _merged(response.head, kept)
         kept.end_at(up_to_date=up_to_date, closed=closed)
@@ -281,13 +280,13 @@ class Cache:
         return Fetched(kept, "revalidated", 304, not flight.detached, took)
 
     def _learn(self, flight: Flight[Fetched], incarnation: str) -> None:
-        """Or detach the flight, if what it brings may be of an old stream."""
+        """Record the incarnation, or detach the flight if its result may be outdated."""
         assert flight.departure is not None
-        if flight.detached:  # it left before a purge: what it saw may be gone
+        if flight.detached:  # it left before a purge, so its result may be outdated
             return
         news = self._purges.learn(flight.key[0], incarnation, flight.departure)
         if news in OTHERS:
-            flight.detached = news is News.CONTESTED  # else it brings the new one
+            flight.detached = news is News.CONTESTED  # otherwise its result is the new one
 
     def _judge(
         self, stream: str, part: str, response: UpstreamResponse, kept: Entry | None = None
@@ -295,7 +294,7 @@ class Cache:
         up_to_date, closed = response.head.up_to_date, response.head.closed
         if kept is not None:
             up_to_date, closed = kept.up_to_date, kept.closed
-        if part == BOOTSTRAP:  # another one after the next snapshot, even of a closed stream
+        if part == BOOTSTRAP:  # changes with the next snapshot, even on a closed stream
             up_to_date, closed = True, False
         expiry = self._streams.get(stream).expiry
         return judge(
@@ -305,10 +304,10 @@ class Cache:
     # -- the second level ----------------------------------------------------------------------
 
     def _believes(self, value: Entry | None) -> bool:
-        """Whether it may be served on its own word. Its seal says that a gateway has stored it, not
-        that it was not purged since: whoever can write to Redis can put it back. So the origin has
-        told this gateway, since it last may have missed a notice, that the stream is the same and
-        begins no later. An origin that names no incarnation is asked about each value."""
+        """Whether the value may be served without asking the origin. Its seal proves that a gateway
+        stored it, not that it was not purged since: anyone who can write to Redis can put it back.
+        So since the last possibly missed notice, the origin must have confirmed the incarnation and
+        the beginning of the stream. Without incarnations, the origin is asked about each value."""
         if value is None:
             return False
         known = self._streams.get(value.stream)
@@ -320,8 +319,8 @@ class Cache:
 
 
 def _merged(head: ReplyHead, kept: Entry) -> tuple[bool, bool]:
-    """Whether a chunk with a 304 is up to date and closed. One that ended at a chunk's boundary is
-    the tail's no more when others have followed; an origin that sends no Stream-* headers with a
-    304 does not cut chunks, so there the same tag means the same tail."""
+    """Whether a chunk is up to date and closed after a 304. A chunk that ended at a boundary is no
+    longer at the tail once others follow. An origin that sends no Stream-* headers with a 304 does
+    not cut chunks, so there the same tag means the same tail."""
     closed = kept.closed or head.closed
     return head.up_to_date if head.next_offset else kept.up_to_date, closed

@@ -1,4 +1,4 @@
-"""One client's request on its way through the gateway, and what its log line will say."""
+"""One client request on its way through the gateway, and the data for its log line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,13 +22,13 @@ class Call:
     time_ms: int
     client: str
     body: bytes = b""
-    last_of_connection: bool = False  # the client closes, or speaks HTTP/1.0
+    last_of_connection: bool = False  # the client closes, or uses HTTP/1.0
     knows_chunks: bool = True  # HTTP/1.1
     repeated_authorization: bool = False
     fork_source: str = ""  # its canonical URL
     route: Route = NO_ROUTE
     principal: Principal = ANYONE
-    token: str | None = field(default=None, repr=False)  # to be forwarded; empty if there is none
+    token: str | None = field(default=None, repr=False)  # to forward; empty if there is none
     outcome: Outcome = UNDECIDED
     flight_id: str = ""
     encoding: str = ""
@@ -37,7 +37,7 @@ class Call:
     upstream_requests: int = 0
     done: bool = False
     on_finish: Callable[[], None] | None = None
-    on_revoked: Callable[[], None] | None = None  # its token, while it is being answered
+    on_revoked: Callable[[], None] | None = None  # called if its token is revoked meanwhile
 
     @property
     def read(self) -> ReadQuery:
@@ -50,8 +50,8 @@ class Call:
 
     @property
     def hub_key(self) -> str:
-        """Who shares a hub: all readers of a stream, unless the origin judges their tokens. No
-        name of a stream holds a NUL."""
+        """All readers of a stream share a hub, unless their tokens are forwarded to the origin.
+        Stream names contain no NUL."""
         return self.stream if self.token is None else f"{self.stream}\0{self.token}"
 
     @property
@@ -63,14 +63,14 @@ class Call:
         self.on_finish = act
 
     def when_revoked(self, act: Callable[[], None] | None) -> None:
-        """If its token is withdrawn before its answer begins, or while it is a live reader."""
+        """If the token is withdrawn before the response starts, or during a live read."""
         self.on_revoked = act
 
     def settle(self, outcome: Outcome) -> None:
         self.outcome = outcome.after(self.outcome)
 
     def note(self, got: Got) -> None:
-        """Remember how the bytes came about."""
+        """Record where the bytes came from."""
         fetched, status = got.fetched, got.fetched.status
         role = ""
         if got.flight:

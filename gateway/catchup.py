@@ -1,4 +1,4 @@
-"""Reads of stored parts (chunks, snapshots, bootstraps), in the form that the client takes."""
+"""Reads of stored parts (chunks, snapshots, bootstraps), in an encoding the client accepts."""
 
 from contextlib import suppress
 

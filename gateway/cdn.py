@@ -1,7 +1,7 @@
-"""What caches in front of us are told: tags and lifetimes with an answer, purges afterwards.
+"""CDNs in front of the gateway: tags and lifetimes in responses, purges afterwards.
 
-The purge hook is one HTTP call for each stream, by a template of the configuration. It works in
-the background, tries again when the CDN fails, and never holds up a writer.
+The purge hook makes one HTTP call per stream, from a configured template. It runs in the
+background, retries when the CDN fails, and never delays a writer.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from gateway.tasks import cancel
 from protocol.paths import PREFIX, stream_url
 from protocol.replies import Headers
 
-MAX_TAG_BYTES = 512  # CDNs take up to 1024
+MAX_TAG_BYTES = 512  # CDNs allow up to 1024
 MAX_PENDING = 10_000
 CALLS = 4  # at the same time
 CALL_TIMEOUT_SECS = 5.0
@@ -28,7 +28,7 @@ FIRST_PAUSE_SECS = 0.5
 LONGEST_PAUSE_SECS = 30.0
 FLUSH_SECS = 3.0
 
-_UNSAFE = re.compile(rb"[^A-Za-z0-9._-]")  # and the tilde: nothing that a URL would encode
+_UNSAFE = re.compile(rb"[^A-Za-z0-9._-]")  # also the tilde: the rest needs no URL encoding
 _TRY_AGAIN = frozenset({408, 425, 429})
 _NOT_THERE = frozenset({404, 410})
 
@@ -39,8 +39,8 @@ _log = logging.getLogger("weir.gateway")
 
 
 def stream_tag(stream: str) -> str:
-    """One tag per stream, readable unless it is long. It is the same in a header, in a URL's path
-    and in its query, so that a cache can compare them as they are."""
+    """One tag per stream, readable unless it is long. It has the same form in headers, URL paths
+    and queries, so caches can compare it directly."""
     name = stream.encode(errors="surrogatepass")
     escaped = _UNSAFE.sub(lambda found: b"~%02X" % found[0][0], name).decode()
     if len(escaped) + len("weir-") <= MAX_TAG_BYTES:
@@ -60,8 +60,8 @@ def _matches(pattern: str, stream: str) -> bool:
 
 
 def cdn_headers(config: CdnConfig, stream: str, control: str) -> Headers:
-    """`control` is for what a CDN may keep. A tag goes with every answer, so that a purge finds
-    whatever a CDN has made of it."""
+    """`control` applies to cacheable responses. Every response has a tag, so that a purge finds
+    everything the CDN derived from it."""
     headers: Headers = ()
     if config.tag_header:
         headers += ((config.tag_header, stream_tag(stream)),)
@@ -74,7 +74,7 @@ def cdn_headers(config: CdnConfig, stream: str, control: str) -> Headers:
 
 
 def fill_url(template: str, stream: str) -> str:
-    """Fill in {tag} and {path}. A path in the query is a value there, so it is encoded again."""
+    """Fill in {tag} and {path}. A path in the query is a value, so it is encoded again."""
     address, mark, query = template.partition("?")
     path = stream_url(stream)
     filled = address.replace("{path}", path) + mark + query.replace("{path}", quote(path, safe=""))
@@ -82,7 +82,7 @@ def fill_url(template: str, stream: str) -> str:
 
 
 def fill_text(template: str, stream: str) -> str:
-    """Neither tag nor path can hold a quote, a backslash or a line end: fit for JSON, headers."""
+    """Tags and paths have no quotes, backslashes or line ends: safe in JSON and headers."""
     return template.replace("{path}", stream_url(stream)).replace("{tag}", stream_tag(stream))
 
 
@@ -95,9 +95,9 @@ class PurgeHook:
         self._tasks: list[asyncio.Task[None]] = []
         self._session: aiohttp.ClientSession | None = None
         self.purged = 0
-        self.found_nothing = 0  # of those: the CDN says that it held nothing
+        self.found_nothing = 0  # of those: the CDN had nothing cached
         self.retried = 0
-        self.failed = 0  # given up, or left over at the end
+        self.failed = 0  # abandoned, or left over at the end
         self.dropped = 0  # never tried: too many were waiting
 
     @property
@@ -118,10 +118,10 @@ class PurgeHook:
         ]
 
     def purge(self, stream: str) -> bool:
-        """Have the CDN told, soon; False when nobody will."""
+        """Schedule a purge; False if there will be none."""
         if not self._tasks:
             return False
-        if stream in self._queued:  # not begun yet, so it covers this one as well
+        if stream in self._queued:  # not started yet, so it covers this one as well
             return True
         try:
             self._queue.put_nowait(stream)
@@ -132,13 +132,13 @@ class PurgeHook:
         return True
 
     async def stop(self) -> None:
-        """Give what is waiting a few seconds."""
+        """Allow a few seconds for queued purges."""
         try:
             async with asyncio.timeout(FLUSH_SECS):
                 await self._queue.join()
         except TimeoutError:
-            _log.warning("stopped before the CDN was purged of everything")
-            self.failed += self._queue.qsize()  # those begun count themselves
+            _log.warning("stopped before all CDN purges were sent")
+            self.failed += self._queue.qsize()  # started ones count themselves
         await cancel(*self._tasks)
         self._tasks = []
         if self._session is not None:
@@ -167,7 +167,7 @@ class PurgeHook:
             self.retried += 1
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_SECS)
-        _log.warning("the CDN was not purged of %s", stream_tag(stream))
+        _log.warning("CDN purge of %s failed", stream_tag(stream))
         return False
 
     async def _call(self, session: aiohttp.ClientSession, stream: str) -> bool | None:

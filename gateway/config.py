@@ -1,6 +1,6 @@
 """The gateway's settings: every key, its default and its limits.
 
-`configs/default.toml` shows the same keys and defaults to people; a test holds the two equal.
+`configs/default.toml` documents the same keys and defaults; a test keeps the two equal.
 """
 
 import re
@@ -48,25 +48,25 @@ class ServingConfig:
     console: bool = True  # a page for people at /console/
     tls_cert_path: str = ""
     tls_key_path: str = ""
-    leave_secs: float = 0.0  # after SIGTERM: not ready, but still open to newcomers
+    leave_secs: float = 0.0  # after SIGTERM: not ready, but still accepting connections
     drain_secs: float = 10.0
     trusted_hops: int = 0  # proxies in front whose X-Forwarded-For entries count
     long_poll_timeout_secs: float = 25.0  # some clients and proxies give up after 30
     sse_rotation_secs: float = 60.0
     sse_heartbeat_secs: float = 15.0
     max_reader_backlog_bytes: int = 1 * MIB
-    max_unsent_bytes: int = 256 * MIB  # of large events and chunks yet to be taken, per worker
+    max_unsent_bytes: int = 256 * MIB  # of large events and chunks not sent yet, per worker
     max_unsent_bytes_per_subject: int = 32 * MIB
     max_windows_bytes: int = 128 * MIB  # of recent data of all followed streams, per worker
     max_body_bytes: int = 16 * MIB
     max_snapshot_bytes: int = 64 * MIB  # of a snapshot that is published
-    max_bodies_bytes: int = 256 * MIB  # of all bodies on their way to the origin, per worker
+    max_bodies_bytes: int = 256 * MIB  # of all request bodies in transit, per worker
     max_bodies_bytes_per_subject: int = 64 * MIB
     max_header_bytes: int = 16 * KIB
     max_path_bytes: int = KIB
-    max_spool_bytes: int = 4 * GIB  # of large answers that clients have yet to read
+    max_spool_bytes: int = 4 * GIB  # of large responses that clients have not read yet
     max_spool_bytes_per_subject: int = 1 * GIB
-    spool_dir: str = ""  # where these wait; empty = the system's folder for temporary files
+    spool_dir: str = ""  # folder for them; empty = the system's temporary folder
     max_connections: int = 50_000
     max_live_readers: int = 20_000
     max_live_readers_per_subject: int = 10_000
@@ -134,7 +134,7 @@ class AuthConfig:
     leeway_secs: float = 10.0
     algorithms: tuple[str, ...] = ALGORITHMS
     token_type: str = ""  # the `typ` that a token must have, such as at+jwt; empty = any
-    max_lifetime_secs: float = 30 * 86_400.0  # no token may be valid for longer from now
+    max_lifetime_secs: float = 30 * 86_400.0  # longest remaining validity of a token
     max_token_bytes: int = 8 * KIB
     remembered_tokens: int = 100_000
     cookie: str = ""  # name of a cookie that may bring the token
@@ -169,7 +169,7 @@ class CacheConfig:
     max_object_bytes: int = 32 * MIB  # a chunk of the origin, its largest message included
     fresh_secs: float = 60.0  # of chunks that never change
     stale_secs: float = 300.0  # served while they are revalidated
-    stale_error_secs: float = 86_400.0  # served while the origin is away
+    stale_error_secs: float = 86_400.0  # served while the origin is unavailable
     tail_reads: str = "origin"
     obey_no_store: bool = True  # of the origin, for chunks that never change
     compress: bool = True
@@ -194,7 +194,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class CdnConfig:
-    """[cdn]: what caches in front of the gateway are told."""
+    """[cdn]: headers and purges for CDNs in front of the gateway."""
 
     public: tuple[str, ...] = ()  # patterns of streams that anyone's cache may hold
     tag_header: str = ""  # Surrogate-Key or Cache-Tag
@@ -238,12 +238,12 @@ class GatewayConfig:
         check(ok, "cdn.public", "must be empty with upstream.forward_token: the origin decides")
 
     def per_subject(self, limit: int, total: int) -> int:
-        """A limit of one subject. Without tokens everybody is the same one, and may have all."""
+        """A limit per subject. Without tokens there is only one subject, which may use it all."""
         return total if self.auth.mode == "off" else min(limit, total)
 
     @property
     def cors_origins(self) -> tuple[str, ...]:
-        """Any page may come by default: what it may do is up to the token that it has."""
+        """By default all pages are allowed: the token decides what they may do."""
         return self.http.origins(("*",))
 
 

@@ -1,7 +1,7 @@
-"""Connections to one origin: those at rest, and one request and its answer over one of them.
+"""Connections to one origin: the idle ones, and one request and response over one of them.
 
-Of aiohttp's client this uses the connection, its parser and its stream reader. The session above
-them takes its time, repeats what must not be repeated, and does not tell when a request leaves.
+Only aiohttp's connection, parser and stream reader are used. Its session is slow, retries requests
+that must not be repeated, and does not say when a request is sent.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-REST_SECS = 4.0  # below the shortest idle time in use, which is Node's 5 s
-KNOWN_SECS = 10.0  # how long an address is good
+REST_SECS = 4.0  # below the shortest idle timeout in use (Node: 5 s)
+KNOWN_SECS = 10.0  # how long an address is cached
 MAX_LINE_BYTES = 8 * 1024
 MAX_FIELD_BYTES = 8 * 1024
 MAX_FIELDS = 100
-READ_BYTES = 256 * 1024  # twice as much may wait for whoever reads an answer ...
+READ_BYTES = 256 * 1024  # up to twice as much is buffered for a response ...
 PIECEWISE_BYTES = 64 * 1024  # ... that is read as a whole, or piece by piece
 PIECE_BYTES = 256 * 1024  # of a body that is sent
 
@@ -37,7 +37,7 @@ AddressInfo = tuple[Any, Any, int, str, Any]  # as getaddrinfo has it
 
 
 class NoConnection(Exception):
-    """None came about: nothing was sent."""
+    """No connection could be made: nothing was sent."""
 
 
 class NoConnectionInTime(NoConnection):
@@ -45,15 +45,15 @@ class NoConnectionInTime(NoConnection):
 
 
 class AnswerHead(NamedTuple):
-    """A response whose head has come."""
+    """A response whose head has arrived."""
 
     message: RawResponseMessage
     body: StreamReader
 
 
 class _Protocol(ResponseHandler):
-    """aiohttp's, which does not tell whoever reads a body that its rest is not HTTP or that we have
-    closed, and whose parser takes in half an answer that nobody asked for."""
+    """Fixes aiohttp's protocol: it does not tell body readers that the rest is not HTTP or that we
+    closed the connection, and its parser accepts part of an unsolicited response."""
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
         if isinstance(exc, HttpProcessingError):
@@ -65,7 +65,7 @@ class _Protocol(ResponseHandler):
             self._payload.set_exception(error)
 
     def rest(self) -> None:
-        """Without a parser, whatever comes is kept, and `should_close` sees it."""
+        """Without a parser, incoming bytes are kept, and `should_close` sees them."""
         self._parser = None
 
 
@@ -92,10 +92,10 @@ class Connection:
         )
         transport = protocol.transport
         if transport is None:
-            raise ConnectionResetError("it has ended")
+            raise ConnectionResetError("the connection has ended")
         if len(body) <= PIECE_BYTES:
             transport.write(head + body)
-        else:  # an answer may come before all of it is out
+        else:  # the response may arrive before the body is sent
             transport.write(head)
             self._upload = asyncio.create_task(self._send(body), name="upload")
         while True:
@@ -104,7 +104,7 @@ class Connection:
                 return AnswerHead(message, payload)
 
     async def _send(self, body: bytes) -> None:
-        """As fast as the origin takes it. That it has left is seen by who waits for its answer."""
+        """As fast as the origin reads it. A disconnect is noticed by the response's reader."""
         whole = memoryview(body)
         for start in range(0, len(body), PIECE_BYTES):
             transport = self._protocol.transport
@@ -118,7 +118,7 @@ class Connection:
 
     @property
     def is_done(self) -> bool:
-        """Whether its request was sent and answered to the end, so that it can carry another."""
+        """Whether request and response are complete, so that the connection can be reused."""
         protocol = self._protocol
         uploaded = self._upload is None or self._upload.done()
         if not uploaded or protocol.should_close or not protocol.is_connected():
@@ -132,7 +132,7 @@ class Connection:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it brought anything while it rested: its end, or bytes that nobody asked for."""
+        """Whether anything arrived while it was idle: its end, or unsolicited bytes."""
         transport = self._protocol.transport
         if transport is None or not self.is_done:
             return True
@@ -166,7 +166,7 @@ class Address:
 
 
 class _Addresses:
-    """Where the origin's name leads: one look-up for all who ask meanwhile, or soon after it."""
+    """The origin's addresses: concurrent and recent callers share one lookup."""
 
     def __init__(self, place: Address) -> None:
         self._place = place
@@ -180,7 +180,7 @@ class _Addresses:
         if self._lookup is None:
             self._lookup = asyncio.create_task(self._look_up(), name="look-up")
             self._lookup.add_done_callback(self._end)
-        return await asyncio.shield(self._lookup)  # who leaves does not take it along
+        return await asyncio.shield(self._lookup)  # a cancelled caller does not cancel it
 
     async def _look_up(self) -> list[AddressInfo]:
         loop, place = asyncio.get_running_loop(), self._place
@@ -194,11 +194,11 @@ class _Addresses:
     def _end(self, lookup: "asyncio.Task[list[AddressInfo]]") -> None:
         self._lookup = None
         if not lookup.cancelled():
-            lookup.exception()  # for those who wait; there may be none
+            lookup.exception()  # retrieved by the waiters, if any
 
 
 class Connections:
-    """Those at rest are closed after REST_SECS, the last used are used first."""
+    """Idle connections are closed after REST_SECS; the most recently used is reused first."""
 
     def __init__(self, place: Address, connect_timeout_s: float) -> None:
         self._place = place
@@ -211,7 +211,7 @@ class Connections:
         self.closed = False
 
     async def take(self) -> Connection:
-        """One that has not ended, or a new one; the caller gives it back."""
+        """An open connection or a new one; the caller gives it back."""
         connection = self._wake()
         while connection is not None and connection.has_ended:
             connection.close()
@@ -256,7 +256,7 @@ class Connections:
             raise NoConnection(str(error)) from error
 
     async def _open(self) -> _Protocol:
-        """To whichever of its addresses answers first."""
+        """Connect to the address that responds first."""
         place, loop = self._place, self._loop
         found = await self._addresses.find()
         try:
@@ -288,7 +288,7 @@ class Connections:
 
 
 def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
-    """Raises ValueError if anything in it would be more than one line."""
+    """Raises ValueError if any part contains a line break."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     text = f"{method} {target} HTTP/1.1\r\n{lines}\r\n"
     if not _HEAD.fullmatch(text) or len(text.split("\r\n")) != len(headers) + 3:

@@ -13,22 +13,22 @@ from protocol.sse import DATA_END, DATA_START, HeldText, control_event, data_eve
 from wire.encoding import frame_chunk
 
 NO_CURSOR = -1
-SHARED_BYTES = 4 * 1024  # an event for one reader is not copied for him if it is larger
+SHARED_BYTES = 4 * 1024  # larger events are not copied for a single reader
 
 
 class Answered(Protocol):
     def settle(self, size: int, finished: float) -> None:
-        """What is left to do after the answer: the timer, the log line."""
+        """Finish up after the response: the timer, the log line."""
 
 
 class Delivery:
-    """Everyone is written to before the first log line is: the last reader waits for the first
-    one's answer, but not for his paperwork."""
+    """All readers are written to before the first log line: the last reader waits for the other
+    writes, but not for their log lines."""
 
     def __init__(self, entry: Entry, answers: Answers, *, interval: int = 0) -> None:
         self.entry = entry
-        self.interval = interval  # of the cursors; 0 = none shall be later than it is
-        self.join_bytes = JOIN_BYTES if interval else SHARED_BYTES  # a frame of a crowd is shared
+        self.interval = interval  # of the cursors; 0 = do not advance any cursor
+        self.join_bytes = JOIN_BYTES if interval else SHARED_BYTES  # many readers share a frame
         self.now = time.time()
         self.at = asyncio.get_running_loop().time()
         self.whole = not entry.ends_within_character
@@ -38,7 +38,7 @@ class Delivery:
         self._answered: list[Answered] = []
 
     def head(self, cursor: int) -> bytes:
-        """Of a long-poll's answer, up to the request id."""
+        """The head of a long-poll response, up to the request id."""
         head = self.heads.get(cursor)
         if head is None:
             head = self.heads[cursor] = self._answers.heads.of_crowd(self.entry, cursor)
@@ -48,7 +48,7 @@ class Delivery:
         self._answered.append(poll)
 
     def settle_soon(self) -> None:
-        """When the last answer is out."""
+        """Once the last response is sent."""
         if self._answered:
             asyncio.get_running_loop().call_soon(self._settle)
 
@@ -59,7 +59,7 @@ class Delivery:
 
 
 class Frames:
-    """`framed` if the client knows chunks; `count` is told the size of what is made in parts."""
+    """`framed` if the client supports chunks; `count` is called with the size of each part."""
 
     __slots__ = ("_count", "_framed", "_text", "cursor")
 
@@ -73,7 +73,7 @@ class Frames:
         return frame_chunk(data) if self._framed else data
 
     def whole(self, delivery: Delivery) -> bytes:
-        """All events of an entry. Who needs nothing special shares them with others."""
+        """All events of an entry, shared with other readers where possible."""
         if self._text.held or not delivery.whole:
             return self.frame(self._own_events(delivery.entry))
         key = self.cursor if self._framed else ~self.cursor
@@ -85,8 +85,8 @@ class Frames:
         return frame
 
     def parts(self, entry: Entry, lines: EventLines) -> list[Part]:
-        """The events of a large entry: in one frame if its lines are there, else in one for each
-        piece that is made of them."""
+        """The events of a large entry: in one frame if its lines exist, else in one frame for each
+        piece."""
         held, whole = b"", len(entry.body)
         if entry.is_text:
             held, whole = self._text.take_large(entry.body, is_last=_is_last(entry))
@@ -104,7 +104,7 @@ class Frames:
         return [b"%x\r\n" % size, *parts, b"\r\n"] if self._framed else [*parts]
 
     def _own_events(self, entry: Entry) -> bytes:
-        """Those of a text that begins or ends within a character."""
+        """The events of a text that begins or ends within a character."""
         body = self._text.take(entry.body, is_last=_is_last(entry))
         return (data_event(body) if body else b"") + self._control(entry)
 
@@ -114,6 +114,6 @@ class Frames:
 
 
 def _is_last(entry: Entry) -> bool:
-    """Whether all of a text is to be shown: of another origin, whose offsets cannot say that some
-    of it was held, or at the end of a stream."""
+    """Whether all of a text must be shown: at the end of a stream, or from another origin, whose
+    offsets cannot express that some of it was held back."""
     return entry.closed or not entry.incarnation

@@ -1,6 +1,6 @@
 """A signing key for development, and tokens signed with any private key in a PEM file.
 
-Production keys belong to an issuer; the gateway itself only ever reads public ones.
+Production keys belong to an issuer; the gateway only reads public keys.
 """
 
 import base64
@@ -30,7 +30,7 @@ from wire.settings import SettingsError
 
 DEV_ISSUER = "weir-dev"
 DEV_AUDIENCE = "weir"
-SCOPE_CLAIM = "scope"  # what `auth.scope_claim` is by default
+SCOPE_CLAIM = "scope"  # default of `auth.scope_claim`
 KEY_FILE = "dev-key.pem"
 JWKS_FILE = "dev-jwks.json"
 DEFAULT_KEY = Path("data", "keys", KEY_FILE)  # of `weir up`
@@ -42,7 +42,7 @@ _THUMBPRINT_MEMBERS = ("crv", "e", "kty", "n", "x", "y")  # RFC 7638 3.2, RFC 80
 
 
 def ensure_dev_key(folder: Path) -> tuple[Path, Path]:
-    """(private key, JWKS) in the folder: made the first time, the same ever after."""
+    """(private key, JWKS) in the folder; created the first time, then reused."""
     key_path, jwks_path = folder / KEY_FILE, folder / JWKS_FILE
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,9 +65,9 @@ def sign_token(
     now: float,
     scope_claim: str = SCOPE_CLAIM,
 ) -> str:
-    """A token that a gateway with this key's JWKS takes; raises SettingsError."""
+    """A token that a gateway with this key's JWKS accepts; raises SettingsError."""
     if not is_name(sub):
-        raise SettingsError("sub", f"{sub!r} is not a subject that the gateway takes")
+        raise SettingsError("sub", f"{sub!r} is not a valid subject")
     key = load_private_key(private_key_pem_path)
     algorithm, jwk = _describe(key)
     named = {"iss": issuer, "aud": audience, "sub": sub}
@@ -79,7 +79,7 @@ def sign_token(
 def token_command(
     key: Path, audience: str, issuer: str, scope_claim: str, program: str = "weir"
 ) -> str:
-    """The `weir token` that signs what a gateway with these settings takes."""
+    """The `weir token` command whose tokens a gateway with these settings accepts."""
     flags = {
         "--key": (str(key), str(DEFAULT_KEY)),
         "--aud": (audience, DEV_AUDIENCE),
@@ -91,7 +91,7 @@ def token_command(
 
 
 def make_jwks(key: PrivateKey) -> dict[str, list[Jwk]]:
-    """The key set that verifies what this key signs."""
+    """The key set that verifies this key's signatures."""
     algorithm, jwk = _describe(key)
     return {"keys": [jwk | {"kid": thumbprint(jwk), "alg": algorithm, "use": "sig"}]}
 
@@ -132,7 +132,7 @@ def _new_key_pem() -> bytes:
 
 
 def _create(path: Path, data: bytes) -> bool:
-    """Make a private file as a whole; False when another process was first."""
+    """Create a private file atomically; False if another process was first."""
     draft = _write_draft(path, data, 0o600)
     try:
         os.link(draft, path)
@@ -153,7 +153,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, mode: int) -> None:
-    """Readers see the old file or the new one, whole."""
+    """Atomic: readers see the old file or the new one."""
     os.replace(_write_draft(path, data, mode), path)
 
 

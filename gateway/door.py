@@ -1,8 +1,8 @@
-"""The front door: every request, from either path, in the one order of checks.
+"""The front door: every request, from either path, goes through the same checks in order.
 
-Limits, path, token, scope, rate, room for its body; then the cache, the hub or the origin. What
-needs no waiting is done in the same step, the rest as a task. A body that is still to come is
-taken in only when all this is good.
+Limits, path, token, scope, rate, room for its body; then the cache, the hub or the origin. Work
+that does not wait is done in the same step, the rest in a task. A body that has not arrived yet is
+read only after all checks have passed.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Door:
         answers: Answers,
         next_id: Callable[[], str],
     ) -> None:
-        self.hit = hit  # the fast path, which comes before everything here
+        self.hit = hit  # the fast path, tried before everything here
         self._guard = guard
         self._admissions = admissions
         self._pages = pages
@@ -53,14 +53,14 @@ class Door:
 
     @property
     def is_open(self) -> bool:
-        """Whether connections go on after an answer."""
+        """Whether connections stay open after a response."""
         return self._pages.is_open
 
-    # -- bodies that are still to come (see wire.front) --------------------------------------------
+    # -- bodies that have not arrived yet (see wire.front) -----------------------------------------
 
     def wants(self, head: Head, here: int) -> bool:
-        """What has come whole is judged as it is. Of the rest more is taken in only for someone
-        known who may send it; who may not is told so by way of `screen`."""
+        """Complete bodies are accepted here. The rest of a body is read only for a known client
+        that may send it; `screen` refuses the others."""
         if head.content_length > OPEN_BODY_BYTES and not takes_much(head):
             return False
         return here >= head.content_length or self._admit_known(head)
@@ -83,14 +83,14 @@ class Door:
         return self._admissions.max_body_bytes(head)
 
     async def screen(self, head: Head, peer: str, *, repeated: bool) -> None:
-        """Before a body is taken in: refuse whoever may not send it, or too much at once. Whom the
-        head is given admission for lets it go. Raises ProtocolError."""
+        """Before a body is read: refuse clients that may not send it, or send too much at once.
+        The caller releases the admission granted to the head. Raises ProtocolError."""
         if self._pages.covers(head.path):
             stranger = self._admissions.stranger(head.headers, peer)
             self._admissions.admit(head, stranger, head.content_length)
             return
         if not head.path.startswith(PREFIXES):
-            raise ProtocolError(404, "not-found", "There is nothing at this path.")
+            raise ProtocolError(404, "not-found", "Nothing exists at this path.")
         token, route = self._guard.read_head(head, repeated=repeated)
         principal = await self._guard.verify(head, token)
         self._guard.authorise(head, route, principal)
@@ -115,13 +115,13 @@ class Door:
         )
 
     def begin(self, call: Call) -> None:
-        """Answer now, or see to it that somebody will."""
+        """Respond now, or start a task that will."""
         try:
             self._begin(call)
         except ProtocolError as error:
             self._answers.refuse(call, error)
         except Exception:
-            log.exception("a request failed")
+            log.exception("request failed")
             self._answers.fail(call)
 
     def refuse(self, call: Call, error: ProtocolError) -> None:
@@ -139,7 +139,7 @@ class Door:
             return
         token, call.route = self._guard.read_head(head, repeated=call.repeated_authorization)
         if head.content_length and head.method in ("GET", "HEAD"):
-            raise ProtocolError(400, "unexpected-body", "This method takes no body.")
+            raise ProtocolError(400, "unexpected-body", "This method does not accept a body.")
         principal = self._guard.recognise(head, token)
         if principal is None:
             self._answers.spawn(call, self._verify(call, token))
@@ -152,7 +152,7 @@ class Door:
         self._enter(call, token)
 
     def _enter(self, call: Call, token: str | None) -> None:
-        """Who it is, is known; whether they may, and then do it."""
+        """The client is known: check its permission, then serve the request."""
         head, principal = call.head, call.principal
         call.token = self._guard.forwarded(head, token)
         call.fork_source = self._guard.authorise(head, call.route, principal)

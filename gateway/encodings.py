@@ -20,9 +20,9 @@ from protocol.media import media_type
 AVAILABLE = ("zstd", "gzip")  # the better one first
 MAX_HEADER_CHARACTERS = 256
 GZIP_LEVEL = 6
-ZSTD_LEVEL = 3  # its window of 2 MiB is within what browsers take (RFC 9659: 8 MiB)
+ZSTD_LEVEL = 3  # its 2 MiB window is within the limit of browsers (RFC 9659: 8 MiB)
 
-INLINE_BYTES = 16 * 1024  # compressed on the loop; more than that in a thread
+INLINE_BYTES = 16 * 1024  # compressed on the loop; larger bodies in a thread
 
 _MEMBER = re.compile(
     r"(?P<coding>[!#$%&'*+.^_`|~0-9a-z-]+)"
@@ -43,15 +43,15 @@ _SUFFIXES = ("+json", "+xml", "+yaml", "+text")
 def choose(accept_encoding: str | None, available: tuple[str, ...] = AVAILABLE) -> str:
     """The encoding for a client that sent this header; empty = identity (RFC 9110 12.5.3).
 
-    Identity too when the header is malformed, or leaves nothing that we have: a client that can
-    read nothing else is better served than refused.
+    Also identity if the header is malformed or allows none of our encodings: serving such a
+    client is better than refusing it.
     """
     if not accept_encoding or len(accept_encoding) > MAX_HEADER_CHARACTERS:
         return ""
     return _choose(accept_encoding, available)
 
 
-# Clients repeat a handful of headers.
+# Clients send only a handful of different headers.
 @lru_cache(maxsize=1024)
 def _choose(accept_encoding: str, available: tuple[str, ...]) -> str:
     weights = parse_weights(accept_encoding)
@@ -60,7 +60,7 @@ def _choose(accept_encoding: str, available: tuple[str, ...]) -> str:
     others = weights.get("*", 0.0)
     offers = [(weights.get(coding, others), coding) for coding in available]
     weight, best = max(offers, key=lambda offer: offer[0], default=(0.0, ""))
-    # Whoever names an encoding, and identity not even by a star, prefers the encoding.
+    # A client that names an encoding but not identity, not even by `*`, prefers the encoding.
     return best if weight > 0 and weight >= weights.get("identity", others) else ""
 
 
@@ -82,7 +82,7 @@ def parse_weights(accept_encoding: str) -> Mapping[str, float] | None:
 @lru_cache(maxsize=1024)
 def compressible(content_type: str) -> bool:
     """Whether bodies of this type usually shrink. Event streams are never compressed: an encoder
-    would hold events back."""
+    would delay events."""
     media = media_type(content_type)
     if media == "text/event-stream":
         return False
@@ -90,22 +90,22 @@ def compressible(content_type: str) -> bool:
 
 
 def compress(body: bytes, encoding: str) -> bytes:
-    """The encoded body, or `body` itself where encoding it gains nothing."""
+    """The encoded body, or `body` itself if encoding it gains nothing."""
     match encoding:
         case "gzip":
             encoded = gzip.compress(body, GZIP_LEVEL, mtime=0)
         case "zstd":
-            # A compressor is not for two threads at once; making one costs about 20 us.
+            # A compressor must not be shared between threads; making one takes about 20 us.
             encoded = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(body)
         case "":
             return body
         case _:
-            raise ValueError(f"{encoding!r} is not an encoding of ours")
+            raise ValueError(f"{encoding!r} is not a supported encoding")
     return encoded if len(encoded) < len(body) else body
 
 
 class Forms:
-    """`recount` is told of each entry that has grown by a form."""
+    """`recount` is called for each entry that got a new form."""
 
     def __init__(self, config: CacheConfig, recount: Callable[[Entry], None]) -> None:
         self._min_bytes = config.compress_min_bytes if config.compress else None
@@ -113,7 +113,7 @@ class Forms:
         self._compressing: dict[tuple[int, str], asyncio.Task[None]] = {}
 
     def ready(self, entry: Entry, accept: str | None) -> Form | None:
-        """The form for this `Accept-Encoding`, if it has been made."""
+        """The form for this `Accept-Encoding`, if it exists already."""
         return entry.form(self._encoding(entry, accept))
 
     async def make(self, entry: Entry, accept: str | None) -> Form:
@@ -125,7 +125,7 @@ class Forms:
         return form
 
     def chosen(self, accept: str | None) -> str:
-        """The encoding for entries that are compressed at all."""
+        """The encoding for compressible entries."""
         return "" if self._min_bytes is None else choose(accept)
 
     def squeezes(self, entry: Entry) -> bool:
@@ -137,7 +137,7 @@ class Forms:
         return choose(accept) if accept is not None and self.squeezes(entry) else ""
 
     async def _compress(self, entry: Entry, encoding: str) -> None:
-        """Once for all who want it."""
+        """Once for all readers."""
         if len(entry.body) <= INLINE_BYTES:
             self._add(entry, encoding, compress(entry.body, encoding))
             return

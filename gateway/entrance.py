@@ -38,7 +38,7 @@ class Entrance:
         mint_key: MintKey | None = None,
         id_prefix: str = "",
     ) -> None:
-        """Without an overview there is no console."""
+        """`overview` is None if the console is off."""
         prefix, numbers = id_prefix or f"{secrets.token_hex(4)}-", count(1)
 
         def next_id() -> str:

@@ -1,8 +1,8 @@
-"""A stored part of a stream: what the origin said, and the forms in which it is sent, each made
-once. Mostly a chunk, else a snapshot or a bootstrap (`rules.routes` says how parts are named).
+"""A stored part of a stream: the origin's response, and the forms in which it is sent, each made
+once. Usually a chunk, else a snapshot or a bootstrap (`rules.routes` defines their names).
 
-A form is one content encoding. Its head is kept without Age, Date and request id; the first two
-change once a second, so the bytes up to the request id are kept for that second as well.
+A form is one content encoding. Its head is kept without Age, Date and request id. Age and Date
+change once a second, so the bytes up to the request id are also kept for that second.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from protocol.media import media_type, text_like
 from protocol.names import DEFAULT_CONTENT_TYPE
 from wire.encoding import frame_chunk
 
-OVERHEAD_BYTES = 2048  # of an entry with its heads, beside its body
+OVERHEAD_BYTES = 2048  # of an entry with its heads, without its body
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Form:
     _lines: "ReferenceType[Lines] | None" = None
 
     def shared(self) -> "Lines":
-        """The body as something that is held by all who have yet to take it."""
+        """The body as an object shared by all readers that still need it."""
         lines = None if self._lines is None else self._lines()
         if lines is None:
             lines = Lines(self.body)
@@ -43,8 +43,8 @@ class Form:
 
 
 class Kept:
-    """An entry's place in the store, empty once it has left. Whoever remembers this instead of the
-    entry neither serves what was purged nor holds bytes that were evicted."""
+    """An entry's place in the store, empty once it has left. Code that keeps this instead of the
+    entry never serves purged bytes and never keeps evicted bytes alive."""
 
     __slots__ = ("entry",)
 
@@ -53,7 +53,7 @@ class Kept:
 
 
 class Lines:
-    """The bytes of an answer or of an event, on their way to readers."""
+    """The bytes of a response or an event, on their way to readers."""
 
     __slots__ = ("__weakref__", "data")
 
@@ -73,8 +73,8 @@ class Piece:
 
 
 class EventLines(Lines):
-    """A body whose lines are made piece by piece as they are needed: a text of line ends is six
-    times as large then. Each piece exists once for all who have yet to take it."""
+    """A body whose lines are made in pieces on demand: a text of only line ends grows six times.
+    Each piece exists once for all readers that still need it."""
 
     __slots__ = ("_is_text", "_pieces")
 
@@ -111,7 +111,7 @@ class Entry:
     stale_until: float
     error_until: float
     public: bool = False
-    no_store: bool = False  # the origin's word for live answers
+    no_store: bool = False  # the origin's directive for live responses
     snapshot_offset: str = ""  # of a snapshot or bootstrap; `-1` for a bootstrap without one
     kept: Kept | None = field(default=None, repr=False)  # while it is in the store
     forms: dict[str, Form] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Entry:
         return OVERHEAD_BYTES + len(self.body) + forms + event
 
     def end_at(self, *, up_to_date: bool, closed: bool) -> None:
-        """What the origin says by now of the end of its bytes; tags and heads tell that too."""
+        """Update what the origin says about the end of its bytes; tags and heads depend on it."""
         if (up_to_date, closed) != (self.up_to_date, self.closed):
             self.up_to_date, self.closed = up_to_date, closed
             self.forms.clear()
@@ -142,15 +142,15 @@ class Entry:
             form.head, form.second = b"", -1
 
     def is_fresh(self, now: float) -> bool:
-        """Whether it can be served without asking anyone. The other two are for when it is not."""
+        """Whether it can be served without asking the origin. The next two apply if not."""
         return self.immutable and now < self.fresh_until
 
     def is_usable_stale(self, now: float) -> bool:
-        """While the origin is asked whether it still holds."""
+        """Whether it can be served while it is being revalidated."""
         return self.immutable and now < self.stale_until
 
     def may_stand_in(self, now: float) -> bool:
-        """For an origin in trouble (RFC 5861 4)."""
+        """Whether it can be served if the origin fails (RFC 5861 4)."""
         return self.immutable and now < self.error_until
 
     @property
@@ -159,7 +159,7 @@ class Entry:
 
     @property
     def is_empty(self) -> bool:
-        """No messages, in the way its content type writes that."""
+        """Whether it has no messages, in terms of its content type."""
         return not self.body or (self.body == b"[]" and self.is_json)
 
     @property
@@ -177,10 +177,9 @@ class Entry:
         return found
 
     def etag_of(self, encoding: str) -> str:
-        """Ours, from the content: origins reuse theirs across incarnations, ranges and forms. But
-        our origin's tags of snapshots and bootstraps hold everywhere: with HEAD, for bodies that
-        are too large to be kept, at gateways whose bootstrap has another boundary.
-        """
+        """Made from the content: origins reuse theirs across incarnations, ranges and forms. Our
+        origin's tags of snapshots and bootstraps are kept: they are the same for HEAD, for bodies
+        too large to store, and on gateways whose bootstrap has another boundary."""
         suffix = f"-{encoding}" if encoding else ""
         identity = self.forms.get("")
         if identity is not None:
@@ -201,7 +200,7 @@ class Entry:
         return self._event
 
     def event_start(self) -> bytes:
-        """What comes before the lines of its event."""
+        """The bytes before the lines of its event."""
         return sse.data_start(self.body if self.is_text else b"")
 
     @property
@@ -212,8 +211,8 @@ class Entry:
         return self._is_plain
 
     def event_lines(self) -> EventLines:
-        """Of a body so large that its event is never put together: one for all who take it at a
-        time, and gone with the last of them."""
+        """For a body so large that its event is never assembled: shared by all current readers,
+        and freed with the last of them."""
         lines = None if self._lines is None else self._lines()
         if lines is None:
             lines = EventLines(self.body, is_text=self.is_text)
@@ -224,7 +223,7 @@ class Entry:
 def make_entry(
     stream: str, part: str, head: ReplyHead, body: bytes, policy: Policy, now: float, public: bool
 ) -> Entry:
-    """From an answer of the origin that has a next offset."""
+    """From a response of the origin that has a next offset."""
     fresh_until = now + policy.fresh_s
     return Entry(
         stream,

@@ -1,7 +1,7 @@
 """The metrics of several workers as one Prometheus text (pure).
 
-Every sample gets a label that names its worker; HELP and TYPE are said once a family, and all
-samples of a family stand together, as the format demands.
+Every sample gets a `worker` label. HELP and TYPE appear once per family, and all samples of a
+family are consecutive, as the format requires.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ NAMES = ("HELP", "TYPE")
 
 
 def merge_metrics(texts: Mapping[int, str]) -> str:
-    """`texts` is what each worker exposes, by its number."""
+    """`texts` are the workers' metrics, by worker number."""
     families: dict[str, _Family] = {}
     for worker, text in texts.items():
         _collect(families, worker, text)
@@ -34,7 +34,7 @@ class _Family:
 
 
 def _collect(families: dict[str, _Family], worker: int, text: str) -> None:
-    family = _Family()  # samples before any name belong to nobody
+    family = _Family()  # for samples before any name
     for line in text.split("\n"):
         if line.startswith("# "):
             _, kind, name, *_ = [*line.split(" ", 3), "", ""]

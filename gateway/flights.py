@@ -1,14 +1,14 @@
-"""One running fetch per key, shared by everyone who may share it.
+"""One running fetch per key, shared by all requests that may share it.
 
-A flight departs when its upstream request leaves. Who boarded before that has asked before the
-origin looked, and takes whatever it brings. Who came during the flight takes a result only if it
-`settles` the question for good (a chunk that never changes); otherwise all latecomers share the
-next flight, which leaves when this one has landed. So nobody is answered from before his own
-question, and one request at a time is out for a key, whatever the crowd.
+A flight departs when its upstream request is sent. Riders that boarded before that take any
+result. Riders that came during the flight take the result only if it `settles` the question for
+good (a chunk that never changes); otherwise they all share the next flight, which departs when
+this one has landed. So no reader gets a result from before its own request, and only one request
+per key is out at a time, whatever the load.
 
-A flight belongs to nobody: it is a task of its own, cancelled only when its last rider has left.
-`detach` takes flights of a stream off the board: riders get their results, newcomers do not, and
-the result is told not to be kept (`Flight.detached`).
+A flight has no owner: it is a separate task, cancelled only when its last rider has left.
+`detach` removes a stream's flights: their riders still get results, newcomers do not, and the
+results must not be stored (`Flight.detached`).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class Flight(Generic[Result]):
         self.key = key
         self.payers = Payers(subject)  # everyone who boards
         self.number = number
-        self.departure: int | None = None  # a stamp later than all who boarded in time
+        self.departure: int | None = None  # a stamp later than those of all riders in time
         self.detached = False
         self.riders = 0
         self.task: asyncio.Task[Result]
@@ -42,7 +42,7 @@ class Flight(Generic[Result]):
 
 
 class Flights(Generic[Result]):
-    """`stamps` number arrivals and departures; others may take theirs from the same ones."""
+    """`stamps` number arrivals and departures; other modules may share them."""
 
     def __init__(
         self, settles: Callable[[Result], bool], stamps: "count[int] | None" = None
@@ -66,7 +66,7 @@ class Flights(Generic[Result]):
         fetch: Callable[[Flight[Result]], Awaitable[Result]],
         subject: str = OURS,
     ) -> tuple[Result, Flight[Result], bool]:
-        """The result, the flight that brought it, and whether we started that flight."""
+        """The result, its flight, and whether this call started the flight."""
         arrival = next(self._stamps)
         while True:
             flight = self._open.get(key)
@@ -87,7 +87,7 @@ class Flights(Generic[Result]):
                 return result, flight, leads
 
     def lone(self, key: Key, subject: str = OURS) -> Flight[Result]:
-        """One that nobody else boards, and whose result is not to be kept."""
+        """A flight that is not shared, and whose result must not be stored."""
         flight: Flight[Result] = Flight(key, 0, self._stamps, subject)
         flight.detached = True
         return flight
@@ -110,7 +110,7 @@ class Flights(Generic[Result]):
             try:
                 return await fetch(flight)
             finally:
-                self._close(flight)  # before anyone can see the result: nobody boards a landed one
+                self._close(flight)  # before the result is visible: no boarding after landing
 
         flight.task = asyncio.create_task(fly(), name=f"flight {key[0]} {key[1]}")
         flight.task.add_done_callback(_forgive)
@@ -125,7 +125,7 @@ class Flights(Generic[Result]):
         finally:
             flight.riders -= 1
             if not flight.riders and not flight.task.done():
-                self._close(flight)  # first: nobody may board a dying flight
+                self._close(flight)  # first: nobody may board a cancelled flight
                 flight.task.cancel()
 
     def _close(self, flight: Flight[Result]) -> None:
@@ -134,6 +134,6 @@ class Flights(Generic[Result]):
 
 
 def _forgive(task: "asyncio.Task[Result]") -> None:
-    """Riders have the exception; a flight that all have left need not warn."""
+    """Riders get the exception; a flight without riders need not warn."""
     if not task.cancelled():
         task.exception()

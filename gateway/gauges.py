@@ -1,4 +1,4 @@
-"""The gauges and counters of a worker, each read where it is kept when somebody asks."""
+"""The gauges and counters of a worker, each read from its owner on request."""
 
 import asyncio
 from collections import Counter
@@ -28,35 +28,35 @@ def register_gauges(
     gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(loop)))
     gauge("connections", "Open connections.", lambda: server.open_connections)
     _register_holdings(metrics, holdings)
-    gauge("hubs", "Streams that are followed.", lambda: len(hubs.tails))
-    gauge("window_bytes", "Recent data at hubs.", lambda: hubs.tails.windows.bytes)
-    gauge("live_readers", "Readers at hubs.", lambda: hubs.reader_count)
-    counter("hub_deliveries", "Answers and events sent by hubs.", lambda: hubs.deliveries)
-    gauge("unsent_bytes", "Large events and chunks not taken yet.", lambda: hubs.unsent.total)
-    gauge("body_bytes", "Bodies on their way.", lambda: entrance.admissions.body_bytes)
-    gauge("spool_bytes", "Room for what is yet to be read.", lambda: spools.bytes)
-    counter("access_log_dropped", "Log lines dropped.", lambda: log.dropped)
-    counter("access_log_lines", "Log lines written.", lambda: log.written)
+    gauge("hubs", "Streams being followed.", lambda: len(hubs.tails))
+    gauge("window_bytes", "Recent data held by hubs.", lambda: hubs.tails.windows.bytes)
+    gauge("live_readers", "Connected live readers.", lambda: hubs.reader_count)
+    counter("hub_deliveries", "Responses and events sent by hubs.", lambda: hubs.deliveries)
+    gauge("unsent_bytes", "Large events and chunks not yet sent.", lambda: hubs.unsent.total)
+    gauge("body_bytes", "Request bodies in transit.", lambda: entrance.admissions.body_bytes)
+    gauge("spool_bytes", "Reserved for large responses not yet read.", lambda: spools.bytes)
+    counter("access_log_dropped", "Access log lines dropped.", lambda: log.dropped)
+    counter("access_log_lines", "Access log lines written.", lambda: log.written)
     _register_upstream(metrics, backends)
     _register_purges(metrics, backends)
     if (keys := backends.keys) is not None:
-        counter("jwks_failures", "Failed fetches of keys.", lambda: keys.failures)
+        counter("jwks_failures", "Failed JWKS fetches.", lambda: keys.failures)
     if (cache := backends.redis_cache) is not None:
         _register_redis(metrics, backends, cache)
 
 
 def _register_holdings(metrics: Metrics, holdings: Holdings) -> None:
     store, flights = holdings.store, holdings.flights
-    metrics.gauge("cache_bytes", "Bytes in the first level.", lambda: store.bytes)
-    metrics.gauge("cache_entries", "Chunks in the first level.", lambda: len(store))
-    metrics.counter("cache_evictions", "Chunks that had to leave.", lambda: store.evicted)
-    metrics.gauge("flights", "Fetches under way.", lambda: len(flights))
+    metrics.gauge("cache_bytes", "Bytes in the local cache.", lambda: store.bytes)
+    metrics.gauge("cache_entries", "Chunks in the local cache.", lambda: len(store))
+    metrics.counter("cache_evictions", "Chunks evicted locally.", lambda: store.evicted)
+    metrics.gauge("flights", "Fetches in progress.", lambda: len(flights))
     metrics.counter("collapsed_readers", "Reads that shared a fetch.", lambda: flights.collapsed)
 
 
 def _register_upstream(metrics: Metrics, backends: Backends) -> None:
     upstream = backends.upstream
-    metrics.counter("upstream_retries", "Requests sent again.", lambda: upstream.retries)
+    metrics.counter("upstream_retries", "Retries to the origin.", lambda: upstream.retries)
     for kind in ("live", "read", "head", "write"):
         metrics.labelled_counter(
             "upstream_requests",
@@ -64,11 +64,11 @@ def _register_upstream(metrics: Metrics, backends: Backends) -> None:
             _reading(upstream.requests, kind),
             kind=kind,
         )
-    metrics.gauge("upstream_up", "0 while the origin is given up.", lambda: upstream.is_up)
+    metrics.gauge("upstream_up", "0 while the circuit breaker is open.", lambda: upstream.is_up)
     for code in FAILURES:
         metrics.labelled_counter(
             "upstream_failures",
-            "Requests that got no answer that could be passed on.",
+            "Requests without a usable response from the origin.",
             _reading(upstream.failures, code),
             code=code,
         )
@@ -77,30 +77,30 @@ def _register_upstream(metrics: Metrics, backends: Backends) -> None:
 def _register_purges(metrics: Metrics, backends: Backends) -> None:
     hook, notices = backends.hook, backends.notices
     counter = metrics.counter
-    counter("cdn_purges", "Purges that a CDN took.", lambda: hook.purged)
-    counter("cdn_purges_found_nothing", "Those that found nothing.", lambda: hook.found_nothing)
-    counter("cdn_purges_failed", "Purges given up.", lambda: hook.failed + hook.dropped)
-    metrics.gauge("notices_up", "1 if purges of others reach us.", lambda: notices.connected)
+    counter("cdn_purges", "Purges accepted by the CDN.", lambda: hook.purged)
+    counter("cdn_purges_found_nothing", "CDN purges without a match.", lambda: hook.found_nothing)
+    counter("cdn_purges_failed", "Abandoned CDN purges.", lambda: hook.failed + hook.dropped)
+    metrics.gauge("notices_up", "1 if notices arrive.", lambda: notices.connected)
     counter(
         "notices_unacknowledged",
-        "Purges that not all others confirmed in time.",
+        "Purges that some gateways did not confirm in time.",
         lambda: notices.counts.unacknowledged,
     )
-    counter("notices_gaps", "Times all was dropped.", lambda: notices.counts.gaps)
+    counter("notices_gaps", "Full cache drops after missed notices.", lambda: notices.counts.gaps)
 
 
 def _register_redis(metrics: Metrics, backends: Backends, cache: RedisCache) -> None:
     gauge, counter, revoked = metrics.gauge, metrics.counter, backends.revoked
-    gauge("redis_up", "1 if Redis is in use, 0 without it.", lambda: cache.link.available)
+    gauge("redis_up", "1 while Redis is reachable.", lambda: cache.link.available)
     gauge("redis_sealed", "1 if values in Redis are sealed with a key.", lambda: cache.is_sealed)
-    counter("redis_failures", "Calls of Redis that failed.", lambda: cache.link.failures)
+    counter("redis_failures", "Failed Redis calls.", lambda: cache.link.failures)
     counter("shared_hits", "Chunks found in Redis.", lambda: cache.hits)
-    counter("shared_misses", "Chunks not found there.", lambda: cache.misses)
-    counter("shared_rejected", "Chunks not sealed by us.", lambda: cache.rejected)
+    counter("shared_misses", "Chunks not found in Redis.", lambda: cache.misses)
+    counter("shared_rejected", "Redis chunks with a bad seal.", lambda: cache.rejected)
     if revoked is not None:
         counter(
             "revocations_unknown",
-            "Tokens taken although Redis could not tell.",
+            "Tokens accepted without a revocation check.",
             lambda: revoked.unknown,
         )
 

@@ -1,4 +1,4 @@
-"""Who asks, and whether they may: the token, the route and the scopes of a request's head."""
+"""Authentication and authorisation: the token, the route and the scopes of a request."""
 
 import time
 from dataclasses import replace
@@ -17,7 +17,7 @@ from wire.heads import Head
 
 
 class Guard:
-    """`tokens` is None where everybody may do everything. All methods may raise ProtocolError."""
+    """`tokens` is None if authentication is off. All methods may raise ProtocolError."""
 
     def __init__(self, config: GatewayConfig, tokens: Tokens | None) -> None:
         self._auth = config.auth
@@ -32,7 +32,7 @@ class Guard:
 
     def read_head(self, head: Head, *, repeated: bool) -> tuple[str | None, Route]:
         """Its token, if it has any, and what it is about."""
-        if self._tokens is None or is_open(head.method, head.path):  # its token is none of ours
+        if self._tokens is None or is_open(head.method, head.path):  # no token of ours
             token, query = _bearer(head), without_token(head.query, self._auth)
         else:
             token, query = find_token(head.headers, head.query, self._auth, repeated=repeated)
@@ -46,13 +46,13 @@ class Guard:
         return token, route
 
     def forwarded(self, head: Head, token: str | None) -> str | None:
-        """The token that goes upstream with the request; empty if it has none."""
+        """The token to forward with the request; empty if it has none."""
         if is_open(head.method, head.path):
             return token if head.method == "POST" else None
         return (token or "") if self._forwards_tokens else None
 
     def recognise(self, head: Head, token: str | None) -> Principal | None:
-        """Who it is, as far as that is known without asking anyone."""
+        """The principal, if it is known without any lookup."""
         if self._tokens is None or is_open(head.method, head.path):
             return ANYONE
         if token is None:
@@ -67,14 +67,14 @@ class Guard:
         return await self._tokens.verify(token, time.time())
 
     async def identify(self, head: Head, *, repeated: bool) -> Principal:
-        """Whose request it is that is about no stream."""
+        """The principal of a request that concerns no stream."""
         if self._tokens is None:
             return ANYONE
         token, _ = find_token(head.headers, head.query, self._auth, repeated=repeated)
         return await self.verify(head, token)
 
     def authorise(self, head: Head, route: Route, principal: Principal) -> str:
-        """The source of a fork, as it is spelled upstream."""
+        """Returns the source of a fork, as it is spelled upstream."""
         if is_open(head.method, head.path):
             return ""
         _check_scope(principal.scopes, route)
@@ -87,16 +87,16 @@ class Guard:
         return stream_url(name)
 
     def _fork_source(self, source: str) -> str:
-        """A fork copies its source: only who may read that may make one (DS 4.2)."""
+        """A fork copies its source, so it requires permission to read it (DS 4.2)."""
         named = parse_path(self._rename(source), self._max_path_bytes)
         if named is None or named.kind is not Kind.STREAM:
-            text = "Stream-Forked-From is a stream's path."
+            text = "Stream-Forked-From must be a stream path."
             raise ProtocolError(400, "invalid-fork-source", text)
         return named.name
 
 
 def _check_scope(scopes: Scopes, route: Route) -> None:
-    """What belongs to a stream needs the rights to the stream."""
+    """Sub-resources of a stream need the scopes of the stream."""
     action, name = cast(Action, route.action), route.stream
     if route.lists:
         if not scopes.allows_listing(name):
@@ -106,6 +106,6 @@ def _check_scope(scopes: Scopes, route: Route) -> None:
 
 
 def _bearer(head: Head) -> str | None:
-    """A token of whatever form, for those who need not understand it."""
+    """A bearer token of any form, not parsed."""
     scheme, _, token = head.headers.get("authorization", "").partition(" ")
     return token if scheme.lower() == "bearer" else None

@@ -1,7 +1,7 @@
-"""The ordinary path: what aiohttp had to parse enters by the same door as everything else.
+"""The ordinary path: requests parsed by aiohttp enter by the same door as all others.
 
-aiohttp is used for its parser. The answer is written to the transport as on the fast path, and
-aiohttp gets a response object that stands for bytes which are out already.
+Only aiohttp's parser is used. The response is written to the transport as on the fast path, and
+aiohttp gets a response object for bytes that are already sent.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Handlers:
             return self._refuse(request, exchange, error)
         call = self._door.call(head, body, exchange)
         call.knows_chunks = request.version >= HttpVersion11
-        # What has neither a length nor chunks ends with its connection.
+        # A body with neither a length nor chunks ends with its connection.
         goes_on = request.keep_alive and call.knows_chunks and self._door.is_open
         call.last_of_connection = not goes_on
         call.repeated_authorization = repeated
@@ -70,7 +70,7 @@ class Handlers:
     def _refuse(
         self, request: web.BaseRequest, exchange: Exchange, error: ProtocolError
     ) -> web.StreamResponse:
-        """It is not fit to be looked at, and the rest of its body may still be on its way."""
+        """Refuse a malformed request; the rest of its body may still be arriving."""
         path, _, query = request.raw_path.partition("?")
         path = self._rename(path)
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -81,7 +81,7 @@ class Handlers:
 
 
 class Written(web.StreamResponse):
-    """A response whose bytes are on the wire."""
+    """A response whose bytes are already sent."""
 
     def __init__(self, *, goes_on: bool) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Response heads: the one place where they are composed.
 
-A head has four parts: what the answer says, what the gateway adds to every response (CORS,
-`Cache-Status`, `Connection`), the request id, and the second (`Age`, `Date`). What does not change
-from one request to the next is encoded once and kept with the entry or the delivery.
+A head has four parts: the response's own headers, those the gateway adds to every response (CORS,
+`Cache-Status`, `Connection`), the request id, and the time (`Age`, `Date`). Parts that do not
+change between requests are encoded once and kept with the entry or the delivery.
 """
 
 import time
@@ -21,7 +21,7 @@ from protocol.replies import Headers, Reply
 from wire.encoding import encode_head, encode_lines
 from wire.http import DateLine, Stamp, base_url
 
-_SHOWN = ("catch-up", "long-poll", "snapshot", "bootstrap")  # what a CDN may have kept
+_SHOWN = ("catch-up", "long-poll", "snapshot", "bootstrap")  # a CDN may have cached these
 
 
 class Heads:
@@ -39,13 +39,13 @@ class Heads:
         self.any_origin = self._stamp.any_origin
 
     def is_usual(self, call: Call) -> bool:
-        """Whether its head differs from others' in the request id only."""
+        """Whether its head differs from others only in the request id."""
         return self.any_origin and not call.last_of_connection
 
     # -- one request ---------------------------------------------------------------------------
 
     def of(self, call: Call, status: int, headers: Headers, length: int | None) -> bytes:
-        """A whole head. Without a length, the body's end is told in another way."""
+        """A complete head. Without a length, the body's end is marked in another way."""
         if call.outcome.cache_status:
             headers += (("Cache-Status", call.outcome.cache_status),)
         if call.last_of_connection:
@@ -54,7 +54,7 @@ class Heads:
         return head + b"X-Request-Id: %b\r\n" % call.request_id.encode() + self._date()
 
     def of_pieces(self, call: Call, reply: Reply) -> bytes:
-        """Of a body that follows piece by piece; it may be known already."""
+        """The head of a body that is sent in pieces; the body may be known already."""
         if reply.body:
             return self.of(call, reply.status, reply.headers, len(reply.body))
         framing: Headers = (("Transfer-Encoding", "chunked"),) if call.knows_chunks else ()
@@ -71,7 +71,7 @@ class Heads:
     def of_live(
         self, call: Call, entry: Entry, cursor: int, *, up_to_date: bool, may_keep: bool
     ) -> bytes:
-        """Of a long-poll that brings data."""
+        """The head of a long-poll response with data."""
         headers = self._live_headers(entry, cursor, up_to_date, may_keep)
         return self.of(call, 200, headers, len(entry.body))
 
@@ -90,7 +90,7 @@ class Heads:
         return form.head + lines.encode() + self._date()[:-2] + b"X-Request-Id: "
 
     def of_crowd(self, entry: Entry, cursor: int) -> bytes:
-        """Of long-polls that waited at a hub."""
+        """The head for long-polls that waited at a hub."""
         headers = self._live_headers(entry, cursor, entry.up_to_date, not entry.no_store)
         headers += (("Cache-Status", FROM_HUB.cache_status),)
         head = encode_head(200, headers, self._stamp_line, len(entry.body))
@@ -99,7 +99,7 @@ class Heads:
     # -- headers -------------------------------------------------------------------------------
 
     def passed(self, call: Call, status: int, headers: Mapping[str, str]) -> Headers:
-        """Of an answer that is the origin's own."""
+        """The headers of a response forwarded from the origin."""
         shown = tuple((shown_name(name), value) for name, value in headers.items())
         if "location" in headers:
             base = base_url(self._http, call.head.headers.get("host", ""), self._scheme_of(call))
@@ -112,7 +112,7 @@ class Heads:
         return found
 
     def _scheme_of(self, call: Call) -> str:
-        """How the client came; a proxy in front that ends TLS says so."""
+        """The client's scheme; a proxy that terminates TLS reports it."""
         told = call.head.headers.get("x-forwarded-proto")
         return told if self._hops and told in ("http", "https") else self._scheme
 
@@ -143,7 +143,7 @@ class Heads:
 
 @lru_cache(maxsize=256)
 def shown_name(name: str) -> str:
-    """Lower case is right as well, but people read these."""
+    """Lower case is valid too, but these are easier to read."""
     special = {"etag": "ETag", "stream-ttl": "Stream-TTL"}
     special["stream-sse-data-encoding"] = "Stream-SSE-Data-Encoding"
     return special.get(name) or "-".join(part.capitalize() for part in name.split("-"))

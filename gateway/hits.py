@@ -1,7 +1,7 @@
-"""The fast path: a read of a stored part by someone known, the case that must cost nothing.
+"""The fast path: reads of stored parts by known callers, where every microsecond counts.
 
-What the request line and the header lines mean is remembered with each of them, so that a hit is
-a few look-ups and one write. Whatever is unusual is left to the door, which gives the same answer.
+Parsed request lines and header lines are remembered, so a hit takes a few lookups and one write.
+Anything unusual is left to the door, which gives the same response.
 """
 
 import time
@@ -24,16 +24,16 @@ from wire.heads import Head, Target
 
 @dataclass(slots=True)
 class Line:
-    """What a request line asks for, if a hit can answer it, and what answered it last."""
+    """What a request line asks for, if a hit can serve it, and the entry that served it last."""
 
     route: Route | None
     kept: Kept | None = None
-    allowed: Scopes | None = None  # that were last found to allow it
+    allowed: Scopes | None = None  # the last scopes found to allow it
 
 
 @dataclass(slots=True)
 class Caller:
-    """What the header lines of a request say. None of it depends on the request line."""
+    """The meaning of a request's header lines, independent of the request line."""
 
     is_simple: bool
     token: str = field(repr=False)
@@ -71,7 +71,7 @@ class Hits:
         self._takes_plain_tokens = not config.auth.cookie and not config.auth.query_parameter
 
     def answer(self, head: Head, peer: str) -> bytes | None:
-        """A whole response, or None: then it is the door's."""
+        """A complete response, or None to leave the request to the door."""
         line = head.target.parsed
         if type(line) is not Line:
             line = head.target.parsed = self._read_line(head.target)
@@ -89,7 +89,7 @@ class Hits:
                 caller.remembered = None
                 return None
             principal = token.principal
-        elif principal is None:  # from the next time on it may be known
+        elif principal is None:  # may be known next time
             if self._tokens is not None and caller.token:
                 caller.remembered = self._tokens.recall(caller.token)
             return None

@@ -1,6 +1,6 @@
-"""Follows one tail: asks the origin while anyone waits, and reports each answer as an event.
+"""Follows one tail: polls the origin while readers wait, and reports each response as an event.
 
-It asks by long-poll because SSE does not preserve line ends.
+It uses long-polls because SSE does not preserve line ends.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from protocol.replies import Reply
 
 log = logging.getLogger("weir.gateway")
 
-LINGER_SECS = 2.0  # long-polls come back within this time, and find the window still there
+LINGER_SECS = 2.0  # long-polls that return within this time still find the window
 FIRST_PAUSE_SECS = 0.1
 LAST_PAUSE_SECS = 2.0
-GIVE_UP_SECS = 30.0  # of an origin that fails; then SSE readers are let go
-IDLE_ANSWER_SECS = 1.0  # before an origin that answers at once without data is asked again
-NOT_STORED = Policy(store=False, immutable=False)  # it need not end where a chunk does
+GIVE_UP_SECS = 30.0  # after which SSE readers of a failing origin are disconnected
+IDLE_ANSWER_SECS = 1.0  # pause if the origin responds at once without data
+NOT_STORED = Policy(store=False, immutable=False)  # may not end at a chunk boundary
 
 LiveTail = Tail[LongPoll, SseReader]
 LiveAction = Action[LongPoll, SseReader]
@@ -44,7 +44,7 @@ LiveAction = Action[LongPoll, SseReader]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What hubs need to ask the origin, and to pass on what it says about a stream."""
+    """What hubs need to poll the origin, and to pass on its facts about a stream."""
 
     upstream: Upstream
     streams: Streams
@@ -70,20 +70,20 @@ class Hub:
         self._origin = origin
         self._carry_out = carry_out
         self._payers = Payers()
-        self._departure = 0  # a stamp of when we asked last
+        self._departure = 0  # stamp of the last request
         self._asked_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._linger: asyncio.TimerHandle | None = None
 
     def seat(self, call: Call) -> None:
-        """A reader has come."""
+        """A reader has arrived."""
         call.flight_id = self._name
         self._payers.add(call.principal.subject)
         if self._task is None or self._linger is not None:
             self.settle()
 
     def settle(self) -> None:
-        """Start asking, start or stop lingering, or stop: whatever the tail needs now."""
+        """Start polling, start or stop lingering, or stop, as the tail requires."""
         tail = self._tail
         has_ended = tail.state is State.ENDED
         if self._linger is not None and (has_ended or tail.is_wanted):
@@ -113,7 +113,7 @@ class Hub:
         try:
             await self._follow()
         except Exception:
-            log.exception("the hub of a stream failed")
+            log.exception("a stream's hub failed")
             self._do(self._tail.gone(Refusal(INTERNAL_ERROR, "internal-error"), "upstream-error"))
 
     async def _follow(self) -> None:
@@ -133,8 +133,8 @@ class Hub:
         self._task = None
 
     async def _ask_once(self, offset: str) -> float | None:
-        """How long to pause before asking again; None if it failed. The response is released on
-        return: it may be large, and the next one may take days."""
+        """The pause before the next request; None on failure. The response is released on return:
+        it may be large, and the next one may take days."""
         tail = self._tail
         try:
             response = await self._ask(offset)
@@ -148,7 +148,7 @@ class Hub:
             self._do(tail.failed(Refusal(_as_reply(response), "upstream-error")))
             return None
         if self._is_another(response.head.incarnation):
-            return 0.0  # the tail has ended, and all who wait begin anew
+            return 0.0  # the tail has ended, and its readers start over
         if response.status == 200 and response.head.next_offset:
             return self._take(self._entry(offset, response))
         if response.status == 204:
@@ -158,7 +158,7 @@ class Hub:
 
     async def _ask(self, offset: str) -> UpstreamResponse:
         origin, eldest = self._origin, self._eldest()
-        # Only where the configuration forwards tokens; then all who are here have the same.
+        # Only if tokens are forwarded; then all readers here have the same one.
         token = None if eldest is None else eldest.token
         headers = upstream_headers({}, request_id=self._name, token=token)
         target = long_poll_target(self._path, offset)
@@ -180,18 +180,18 @@ class Hub:
             self._tail.answered()
 
     def _depart(self) -> None:
-        """One reader's log line has the request, so that all lines add up to what we asked."""
+        """One reader's log line counts the request, so that the lines add up."""
         self._tail.departed()
         if (eldest := self._eldest()) is not None:
             eldest.upstream_requests += 1
 
     def _eldest(self) -> Call | None:
-        """The reader in whose name we ask."""
+        """The reader on whose behalf the hub polls."""
         anyone = next(iter(self._tail.readers), None) or next(iter(self._tail.polls), None)
         return None if anyone is None else anyone.call
 
     def _subjects(self) -> list[str]:
-        """All who are here: on anyone's account the origin may be asked."""
+        """The subjects of all readers: any of them may pay for the request."""
         calls = [reader.call for reader in self._tail.readers]
         calls += [poll.call for poll in self._tail.polls]
         return [call.principal.subject for call in calls]
@@ -199,8 +199,8 @@ class Hub:
     # -- answers -------------------------------------------------------------------------------
 
     def _is_another(self, incarnation: str) -> bool:
-        """Whether the stream was made anew behind our back: what we have and whom we serve belongs
-        to the old one, as far as anyone can tell."""
+        """Whether the stream was re-created without our knowledge: our data and readers then
+        belong to the old one, as far as we can tell."""
         purges = self._origin.purges
         return purges.learn(self._tail.stream, incarnation, self._departure) in OTHERS
 
@@ -223,7 +223,7 @@ class Hub:
             self._do(tail.closed(end))
             return 0.0
         self._do(tail.nothing_new(offset, asyncio.get_running_loop().time()))
-        is_hasty = time.monotonic() - self._asked_at < FIRST_PAUSE_SECS  # it does not wait
+        is_hasty = time.monotonic() - self._asked_at < FIRST_PAUSE_SECS  # the origin did not wait
         return FIRST_PAUSE_SECS if is_hasty else 0.0
 
     def _refused(self, response: UpstreamResponse) -> None:
@@ -232,11 +232,11 @@ class Hub:
         if status == 410 and head.earliest_offset:
             self._do(tail.refused(refusal, "trimmed"))
             self._origin.purges.learn_earliest(tail.stream, head.earliest_offset)
-        elif status == 410 and head.incarnation:  # there is a stream, but another
+        elif status == 410 and head.incarnation:  # another stream exists here
             self._do(tail.refused(refusal, "deleted"))
         elif status in (404, 410):
             self._do(tail.gone(Refusal(refusal.reply, "not-found"), "deleted"))
-            if tail.key == tail.stream:  # else it may be hidden from one token alone
+            if tail.key == tail.stream:  # otherwise it may be hidden from just one token
                 self._origin.purges.learn_gone(tail.stream)
         else:
             self._do(tail.refused(refusal, "upstream-error"))

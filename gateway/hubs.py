@@ -1,7 +1,7 @@
-"""Live reads: brings each reader to the tail of its stream or to its data, and carries out what
-tails return.
+"""Live reads: takes each reader to the tail of its stream or to its data, and carries out the
+actions that tails return.
 
-A reader who stands where the tail is waits there. Other readers have a task until they do
+A reader at the tail's position waits there. Other readers have a task until they get there
 (`replays`).
 """
 
@@ -44,7 +44,7 @@ _NO_PLACE = {
     Short.FOR_ALL: (503, "too-many-readers", "Too many live readers."),
     Short.FOR_SUBJECT: (429, "too-many-readers-of-subject", "You have too many live readers."),
 }
-KEPT_AT_ONCE = 64  # entries of a window that a late reader is shown before others have their turn
+KEPT_AT_ONCE = 64  # entries of a window shown to a late reader before others get their turn
 
 LiveTails = Tails[LongPoll, SseReader]
 Whom = TypeVar("Whom", LongPoll, SseReader)
@@ -119,7 +119,7 @@ class Hubs:
         return LongPoll(call, offset, self._answers, self._cursors, left, pass_by)
 
     def _pass_by(self, call: Call, offset: str) -> None:
-        """Data that cannot be kept, for one reader alone."""
+        """Data that cannot be stored, for a single reader."""
         self._answers.spawn(call, self._passes.stream(call, offset))
 
     async def _poll_from_now(self, call: Call) -> None:
@@ -138,7 +138,7 @@ class Hubs:
     # -- long-polls ----------------------------------------------------------------------------
 
     def _place(self, poll: LongPoll) -> None:
-        """Have it wait at its tail, or find its data."""
+        """Let it wait at its tail, or find its data."""
         call, offset = poll.call, poll.offset
         stored = self._cache.fresh(call.stream, offset)
         if stored is not None and not stored.is_empty:
@@ -164,7 +164,7 @@ class Hubs:
         return is_parked
 
     def _park(self, poll: LongPoll, *, at_end: bool) -> bool:
-        """Whether it waits now, or has an answer from the window."""
+        """Whether it is waiting now, or was answered from the window."""
         call, now = poll.call, asyncio.get_running_loop().time()
         tail = self.tails.open(call.hub_key, call.stream)
         if (entry := tail.window.at(poll.offset)) is not None:
@@ -182,9 +182,8 @@ class Hubs:
         return None if tail is None else tail.window.at(poll.offset)
 
     def _give(self, poll: LongPoll, entry: Entry, *, is_last: bool) -> bool:
-        """Whether what the window has is an answer. If it is the last we know of, it must say
-        whether it is the latest there is (DS 5.6): more may have been written before the question.
-        """
+        """Whether the window's entry was sent. The last known entry must say whether it reaches
+        the tail (DS 5.6): more may have been written before the request."""
         is_latest = self._cache.hub_vouches_for(entry)
         if is_last and poll.wants(entry) and not is_latest:
             return False
@@ -203,7 +202,7 @@ class Hubs:
     # -- SSE readers ---------------------------------------------------------------------------
 
     def _follow(self, reader: SseReader) -> None:
-        """Show it what there is, then have it wait at its tail."""
+        """Show it all existing data, then let it wait at its tail."""
         work = self._replays.run(reader, self._reader_arrives)
         self._tasks.start(reader, work, f"replay {reader.call.stream}")
 
@@ -219,8 +218,8 @@ class Hubs:
         return self._attach(reader, False) or (insists and self._attach(reader, True))
 
     def _show_kept(self, reader: SseReader) -> bool:
-        """What came during the catch-up; whether that is all. A reader who is far behind gets the
-        rest from another catch-up read, because all others wait while it is shown entries."""
+        """Show data that came during the catch-up; whether that is all. A reader far behind gets
+        the rest from another catch-up read, because other readers wait meanwhile."""
         tail = self.tails.get(reader.call.hub_key)
         for _ in range(KEPT_AT_ONCE):
             entry = None if tail is None else tail.window.at(reader.offset)
@@ -257,7 +256,7 @@ class Hubs:
         hub.seat(call)
 
     def _make_way(self, call: Call, offset: str, *, insists: bool) -> list[LiveAction]:
-        """The actions are for when the reader has taken the place that others have left."""
+        """Carry out the actions after the reader has taken the vacated place."""
         tail = self.tails.get(call.hub_key)
         if tail is None:
             return []
@@ -273,7 +272,7 @@ class Hubs:
                 del self._hubs[tail]
 
     def _carry_out(self, tail: LiveTail, actions: list[LiveAction]) -> None:
-        """Stop or start asking first, so that readers who begin anew find a new tail."""
+        """Stop or start polling first, so that readers that start over find a new tail."""
         self._settle(tail)
         self._perform(actions)
 
@@ -300,7 +299,7 @@ class Hubs:
                     assert_never(action)
 
     def _deliver(self, entry: Entry, polls: list[LongPoll], readers: list[SseReader]) -> None:
-        """In one go; what is the same for everyone is made once."""
+        """All at once; shared parts are made once."""
         interval = next_cursor(time.time(), None, b"")
         delivery = Delivery(entry, self._answers, interval=interval)
         for poll in polls:
@@ -319,8 +318,8 @@ class Hubs:
     # -- life ----------------------------------------------------------------------------------
 
     def forget(self, stream: str) -> None:
-        """The stream was deleted or made anew, now or some time ago: a notice can be late, and the
-        stream that is there then is another. So who waits is not told 404 by us: we ask again."""
+        """The stream was deleted or re-created, now or a while ago: notices can be late, and a new
+        stream may exist by then. So we send no 404 and ask the origin again."""
         for reader in self._tasks.replaying:
             if reader.call.stream == stream and reader.has_begun:
                 reader.end("deleted")
@@ -328,8 +327,8 @@ class Hubs:
             self._carry_out(tail, tail.purged())
 
     def trim(self, stream: str, earliest: str) -> None:
-        """A snapshot was published. Readers at the tail have nothing to do with it; who replays
-        what it replaced finds out with his next chunk."""
+        """A snapshot was published. Readers at the tail are not affected; readers that replay
+        replaced data find out with their next chunk."""
         for tail in self.tails.of(stream):
             tail.window.trim(earliest)
 
@@ -338,20 +337,20 @@ class Hubs:
             tail.window.clear()
 
     def drain(self) -> None:
-        """Every reader gets a clean end, now."""
+        """End all readers cleanly, now."""
         self.draining = True
         for tail in self.tails:
             self._carry_out(tail, tail.stop())
 
     async def settle(self, seconds: float) -> None:
-        """Let those who are on their way to a tail have their answer, and all who take something
-        large the rest of it; cut the others."""
+        """Let readers on their way to a tail get their response, and readers of something large the
+        rest of it; cut the others."""
         await asyncio.gather(self._tasks.wait(seconds), self.unsent.taken(seconds))
         await self._tasks.cancel()
 
 
 def _each(readers: list[Whom], act: Callable[[Whom], None]) -> None:
-    """A mistake with one reader must not reach the others."""
+    """An error with one reader must not affect the others."""
     for reader in readers:
         try:
             act(reader)
@@ -360,8 +359,8 @@ def _each(readers: list[Whom], act: Callable[[Whom], None]) -> None:
 
 
 def _cut(reader: LongPoll | SseReader) -> None:
-    """Nobody knows how much of the answer was written."""
-    log.exception("a live reader could not be served")
+    """It is unknown how much of the response was written."""
+    log.exception("failed to serve a live reader")
     reader.call.exchange.abort()
 
 

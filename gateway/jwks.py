@@ -1,8 +1,8 @@
 """The keys that tokens are verified with: a JWKS file or URL, kept fresh in the background.
 
-A key is bound to one algorithm when it is read; what a token says about algorithms cannot change
-that. The last good set stays in use while its source is away. An unknown key id asks the source
-again, but all who miss a key share one attempt, and attempts, not successes, start the cooldown.
+A key is bound to one algorithm when it is loaded, whatever a token says. The last good set stays
+in use while its source is unavailable. An unknown key id triggers a fetch, but concurrent requests
+share one attempt, and every attempt starts the cooldown, not just a successful one.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class KeySet:
         object.__setattr__(self, "identities", frozenset(key.identity for key in self.keys))
 
     def find(self, key_id: str | None, algorithm: str) -> BoundKey | None:
-        """Without an id, the only key of that algorithm, if there is just one."""
+        """Without an id: the key of that algorithm, if there is exactly one."""
         if key_id is not None:
             return self.by_id.get(key_id)
         fitting = [key for key in self.keys if key.algorithm == algorithm]
@@ -91,7 +91,7 @@ class KeySet:
 
 
 def parse_jwks(data: bytes) -> KeySet:
-    """Read a JWKS; keys that we cannot or must not use are left out with a warning."""
+    """Parse a JWKS; unusable keys are skipped with a warning."""
     try:
         entries = read_json(data).get("keys")
     except ValueError as error:
@@ -104,10 +104,10 @@ def parse_jwks(data: bytes) -> KeySet:
     for index, entry in enumerate(entries):
         try:
             key = _parse_key(entry)
-            _require(key.key_id not in keys, "has the id of another")
+            _require(key.key_id not in keys, "has the same id as another key")
             keys[key.key_id or index] = key
         except KeysError as error:
-            log.warning("key %d of the JWKS is not used: it %s", index, error)
+            log.warning("ignoring key %d of the JWKS: it %s", index, error)
     return KeySet(tuple(keys.values()))
 
 
@@ -117,11 +117,11 @@ def _parse_key(entry: object) -> BoundKey:
     algorithm, reader = _kind_of(entry)
     _require(entry.get("use", "sig") == "sig", "is not for signatures")
     _require(_may_verify(entry.get("key_ops")), "is not for verifying")
-    _require(entry.get("alg", algorithm) == algorithm, "is for an algorithm of another name")
-    _require(_PRIVATE_MEMBERS.isdisjoint(entry), "is a private key, which does not belong there")
+    _require(entry.get("alg", algorithm) == algorithm, "names a different algorithm")
+    _require(_PRIVATE_MEMBERS.isdisjoint(entry), "is a private key")
     key_id = entry.get("kid", "")
     named = isinstance(key_id, str) and (not key_id or is_key_id(key_id))
-    _require(named, "has an id that no token could name")
+    _require(named, "has an id that no token can have")
     public = _read_public(reader, entry)
     return BoundKey(key_id, algorithm, public, _identify(key_id, algorithm, public))
 
@@ -130,7 +130,7 @@ def _kind_of(entry: dict[str, Any]) -> tuple[str, Algorithm]:
     for (kty, crv), kind in _KINDS.items():
         if (entry.get("kty"), entry.get("crv")) == (kty, crv):
             return kind
-    raise KeysError("is of a kind that is not supported")
+    raise KeysError("is of an unsupported type")
 
 
 def _may_verify(operations: object) -> bool:
@@ -143,7 +143,7 @@ def _read_public(reader: Algorithm, entry: dict[str, Any]) -> PublicKey:
     except (InvalidKeyError, UnsupportedAlgorithm, ValueError, TypeError, KeyError):
         raise KeysError("is damaged") from None
     if not isinstance(key, RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey):
-        raise KeysError("is of a kind that is not supported")
+        raise KeysError("is of an unsupported type")
     if isinstance(key, RSAPublicKey):
         _require(key.key_size in RSA_BITS, f"has {key.key_size} bits")
     return key
@@ -171,7 +171,7 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A file may be replaced or rewritten at any time; looking at it is cheap."""
+    """The file may be replaced or rewritten at any time; checking it is cheap."""
 
     def __init__(self, path: str, refresh_s: float, cooldown_s: float) -> None:
         self.name = path
@@ -203,12 +203,12 @@ class UrlSource:
             async with asyncio.timeout(FETCH_TIMEOUT_SECS):
                 return await self._fetch()
         except TimeoutError:
-            raise KeysError(f"did not answer within {FETCH_TIMEOUT_SECS:.0f} s") from None
+            raise KeysError(f"did not respond within {FETCH_TIMEOUT_SECS:.0f} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise KeysError(f"cannot be fetched ({type(error).__name__})") from None
 
     async def _fetch(self) -> bytes:
-        # Fetches are rare: no connection is kept. Nothing is decompressed, so sizes mean sizes.
+        # Fetches are rare, so no connection is kept. Nothing is decompressed, so size limits hold.
         headers = {"Accept": "application/jwk-set+json, application/json"}
         headers["Accept-Encoding"] = "identity"
         jar = aiohttp.DummyCookieJar()
@@ -237,14 +237,14 @@ class Keys:
         self._source = source
         self._clock = clock
         self._current: KeySet | None = None
-        self._document = b""  # the digest of what it was read from
+        self._document = b""  # digest of the document it was parsed from
         self._problem = ""
         self._attempted_at = -float("inf")
         self._flight: asyncio.Task[None] | None = None
         self._timer: asyncio.Task[None] | None = None
         self.generation = 0
         self.attempts = 0
-        self.failures = 0  # ever
+        self.failures = 0  # in total
         self.failed_in_a_row = 0
 
     @property
@@ -257,10 +257,10 @@ class Keys:
         return self._current or KeySet()
 
     async def start(self) -> None:
-        """Load the keys: a file must be good, a URL may come later."""
+        """Load the keys: a file must be valid, a URL may become available later."""
         await self.refresh()
         if isinstance(self._source, FileSource) and not self.current.keys:
-            problem = "holds no key that can be used" if self.ready else self._problem
+            problem = "contains no usable key" if self.ready else self._problem
             raise SettingsError(f"auth.jwks {self._source.name}", problem)
         self._timer = asyncio.create_task(self._keep_fresh(), name="jwks timer")
 
@@ -268,7 +268,7 @@ class Keys:
         await cancel(self._timer, self._flight)
 
     async def find(self, key_id: str | None, algorithm: str) -> BoundKey | None:
-        """The key for a token's header; one that is not known may just have been published."""
+        """The key for a token's header; an unknown key may just have been published."""
         if self._current is None:
             raise KeysUnavailable
         key = self._current.find(key_id, algorithm)
@@ -283,7 +283,7 @@ class Keys:
         return self._clock() - self._attempted_at >= self._source.cooldown_s
 
     async def refresh(self) -> None:
-        """Join the attempt under way, or begin one; whoever leaves does not end it."""
+        """Join the running attempt, or start one; a cancelled caller does not end it."""
         if self._flight is None:
             self._attempted_at = self._clock()
             self._flight = asyncio.create_task(self._attempt(), name="jwks fetch")
@@ -293,7 +293,7 @@ class Keys:
         self.attempts += 1
         try:
             self._adopt(await self._source.read())
-        except Exception as error:  # whatever it is, the timer must go on
+        except Exception as error:  # whatever it is, the timer must keep running
             self._note_failure(error)
         else:
             self.failed_in_a_row = 0
@@ -301,7 +301,7 @@ class Keys:
             self._flight = None
 
     def _adopt(self, data: bytes) -> None:
-        """An empty set is believed: its owner took every key away."""
+        """An empty set is accepted: its owner removed every key."""
         document = hashlib.sha256(data).digest()
         if document == self._document:
             return
@@ -315,7 +315,7 @@ class Keys:
         self._problem = str(error) if isinstance(error, KeysError) else f"failed: {error!r}"
         self.failures += 1
         self.failed_in_a_row += 1
-        kept = "the last good keys stay in use" if self.ready else "no token can be verified"
+        kept = "keeping the last good keys" if self.ready else "no tokens can be verified"
         log.warning("%s %s: %s", self._source.name, self._problem, kept)
 
     async def _keep_fresh(self) -> None:

@@ -1,9 +1,9 @@
-"""Limits of one subject: requests a second, and shares of what all use together. No clock, no I/O.
+"""Limits per subject: requests per second, and shares of common resources. No clock, no I/O.
 
-Memory is bounded, and the bound must not be a way around the limit: whoever brings many subjects
-could otherwise push a limited one out and have it begin afresh. So only a subject whose bucket is
-full again is forgotten, which changes nothing for it. While there is no such one, newcomers share
-one bucket, and a newcomer's own bucket never begins fuller than the shared one.
+Memory is bounded, and the bound must not be a way around the limit: a client with many subjects
+could otherwise evict a limited one, which would then start afresh. So only subjects with a full
+bucket are forgotten, which makes no difference to them. If there are none, newcomers share one
+bucket, and a newcomer's own bucket never starts fuller than the shared one.
 """
 
 from collections import OrderedDict
@@ -11,8 +11,8 @@ from enum import Enum
 from itertools import islice
 
 MAX_SUBJECTS = 100_000
-LOOKS = 8  # at remembered subjects, for one that may be forgotten
-WHOLE = 1 - 1e-6  # a request's worth of tokens, in spite of rounding
+LOOKS = 8  # subjects checked per call for one that can be forgotten
+WHOLE = 1 - 1e-6  # one request's worth of tokens, allowing for rounding
 
 
 class _Bucket:
@@ -39,7 +39,7 @@ class RateLimits:
         return len(self._buckets)
 
     def take(self, subject: str, now: float) -> float:
-        """0.0 when one more request is allowed, else the seconds to wait for it."""
+        """0.0 if another request is allowed, else the seconds to wait."""
         if not self._rate:
             return 0.0
         bucket = self._buckets.get(subject)
@@ -54,7 +54,7 @@ class RateLimits:
         return 0.0
 
     def _fill(self, bucket: _Bucket, now: float) -> None:
-        if now > bucket.at:  # a clock that was set back gives nothing and takes nothing
+        if now > bucket.at:  # a clock that was set back changes nothing
             tokens = bucket.tokens + (now - bucket.at) * self._rate
             bucket.tokens = tokens if tokens < self._burst else self._burst
         bucket.at = now
@@ -73,20 +73,20 @@ class RateLimits:
             if bucket.tokens >= self._burst:
                 del self._buckets[subject]
                 return True
-            self._buckets.move_to_end(subject)  # so that the next look is at others
+            self._buckets.move_to_end(subject)  # so that the next call checks others
         return False
 
 
 class Short(Enum):
-    """Why there is no more: all have used it up together, or one subject his share."""
+    """What is exhausted: the whole resource, or the subject's share."""
 
     FOR_ALL = "for-all"
     FOR_SUBJECT = "for-subject"
 
 
 class Shares:
-    """Something that is there in a limited amount, and only in part for each subject. Every `take`
-    that is not refused needs one `release`."""
+    """A limited resource with a smaller limit per subject. Every `take` that is not refused needs
+    one `release`."""
 
     def __init__(self, max_total: int, max_per_subject: int) -> None:
         self._max_total = max_total

@@ -23,10 +23,10 @@ _log = logging.getLogger("weir.gateway")
 
 
 class LocalNotices:
-    """Datagrams between the sockets `worker-<n>.sock` of one folder, which only we may enter.
+    """Datagrams between the sockets `worker-<n>.sock` in one private folder.
 
-    A worker that died leaves a socket that refuses at once, and nobody waits for it. One whose
-    queue is full gets its messages as soon as there is room.
+    The socket of a dead worker refuses at once, so nobody waits for it. A worker whose queue is
+    full gets its messages as soon as there is room.
     """
 
     def __init__(self, run_dir: Path, worker: int, *, timeout_s: float = ACK_TIMEOUT_SECS) -> None:
@@ -45,7 +45,7 @@ class LocalNotices:
 
     async def start(self, on_notice: OnNotice, on_gap: OnGap) -> None:
         self._mailbox.listen(on_notice, on_gap)
-        self._path.unlink(missing_ok=True)  # of the worker whose place we take
+        self._path.unlink(missing_ok=True)  # left by the worker that we replace
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.bind(str(self._path))
@@ -72,12 +72,12 @@ class LocalNotices:
     def _receive(self) -> None:
         with suppress(BlockingIOError):
             for _ in range(RECEIVE_BATCH):
-                if self._socket is None:  # stopped by what a message made us do
+                if self._socket is None:  # stopped while handling a message
                     return
                 self._take(self._socket.recv(2 * DATAGRAM_BYTES))
 
     def _take(self, datagram: bytes) -> None:
-        """One message a line; what is to be acknowledged is acknowledged together."""
+        """One message per line; acknowledgements are sent together."""
         acks: dict[str, list[int]] = {}
         for message in datagram.split(b"\n"):
             if wanted := self._mailbox.take(message):
@@ -86,7 +86,7 @@ class LocalNotices:
             self._send(sender, self._mailbox.encode_acks(numbers))
 
     def _send(self, peer: str, message: bytes) -> bool:
-        """Send it now, or later if the peer has no room; False when the peer is no more."""
+        """Send it now, or later if the peer has no room; False if the peer is gone."""
         waiting = self._unsent.get(peer)
         if waiting is None:
             sent = self._try_send(peer, message)
@@ -121,7 +121,7 @@ class LocalNotices:
             pause_s = RESEND_SECS if any(progress) else min(2 * pause_s, SLOW_RESEND_SECS)
 
     def _resend_to(self, peer: str) -> bool:
-        """Send what waits, many messages in one datagram: queues hold few. False if still full."""
+        """Send waiting messages, many per datagram: queues are short. False if still full."""
         waiting, progress = self._unsent[peer], False
         while waiting:
             bundle = _bundle(waiting)
@@ -138,7 +138,7 @@ class LocalNotices:
 
 
 def _bundle(messages: deque[bytes]) -> list[bytes]:
-    """As many of the first messages as one datagram takes, at least one."""
+    """As many of the first messages as fit in one datagram, at least one."""
     sizes = accumulate(len(message) + 1 for message in messages)
     fitting = sum(1 for _ in takewhile(lambda size: size <= DATAGRAM_BYTES, sizes))
     return list(islice(messages, max(1, fitting)))

@@ -1,7 +1,7 @@
 """A long-poll that waits for one answer.
 
-It has no task while it waits: it is an object that is handed an entry, and writes to its connection
-there and then. It watches its own clock.
+It has no task while it waits: it is an object that gets an entry and writes it to its connection at
+once. It keeps its own deadline.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from protocol.replies import Headers, Reply
 
 
 class Cursors:
-    """Readers who ask alike get the same cursor, at every gateway with the same key."""
+    """Equal requests get the same cursor, on every gateway with the same key."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
@@ -56,7 +56,7 @@ class LongPoll:
         call.when_revoked(self.revoke)
 
     def park(self, seconds: float) -> None:
-        """From here on a hub answers; after `seconds` the reader gets a 204."""
+        """Wait at a hub; after `seconds` the reader gets a 204."""
         loop = asyncio.get_running_loop()
         self._since = loop.time()
         if self._timer is None:
@@ -70,7 +70,7 @@ class LongPoll:
         self._answers.abandon(self.call)
 
     def release(self) -> None:
-        """It waits no longer; whoever calls sees to its answer."""
+        """Stop waiting; the caller takes care of the response."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -87,8 +87,8 @@ class LongPoll:
         self.call.outcome = outcome
 
     def pass_by(self) -> None:
-        """There is data here, but it is too large to be kept, or more than the reader wants: he
-        gets it from the origin, who can cut it."""
+        """The data is too large to store, or exceeds the reader's limit: the reader gets it from
+        the origin, which can cut it."""
         self.release()
         if not self.call.done and self._is_valid():
             self.call.when_revoked(None)
@@ -105,7 +105,7 @@ class LongPoll:
         return True
 
     def deliver(self, delivery: Delivery) -> None:
-        """Data that came while we waited."""
+        """Data that arrived while it waited."""
         call, entry = self.call, delivery.entry
         if call.done or self._is_too_much(entry):
             return
@@ -135,14 +135,14 @@ class LongPoll:
         self._send(entry, up_to_date=entry.up_to_date, may_keep=not entry.no_store)
 
     def replay(self, entry: Entry, *, up_to_date: bool) -> None:
-        """Data that the hub had before we came."""
+        """Data that the hub already had."""
         if self._is_too_much(entry):
             return
         self.from_hub(FROM_WINDOW)
         self._send(entry, up_to_date=up_to_date)
 
     def give(self, entry: Entry) -> None:
-        """Data that a catch-up read found for us."""
+        """Data found by a catch-up read."""
         if self._is_too_much(entry):
             return
         self.release()
@@ -154,7 +154,7 @@ class LongPoll:
             self._answers.send_live(call, entry, cursor, up_to_date=up_to_date, may_keep=may_keep)
 
     def nothing_new(self, tail: str | None = None, closed: bool = False) -> None:
-        """At `tail`, or where it is."""
+        """A 204 at `tail`, or at its own offset."""
         self.from_hub(FROM_HUB)
         at = (STREAM_NEXT_OFFSET, self.offset if tail is None else tail)
         last = replies.CLOSED if closed else (STREAM_CURSOR, str(self.cursor("")))
@@ -173,7 +173,7 @@ class LongPoll:
         return self._cursors.next(self.call, incarnation, self.offset)
 
     def _is_valid(self) -> bool:
-        """A token may run out while its reader waits."""
+        """A token may expire while its reader waits."""
         if time.time() < self.call.principal.expires_at:
             return True
         self._refuse_token("expired")

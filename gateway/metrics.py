@@ -1,6 +1,5 @@
-"""Prometheus metrics of the gateway: requests by what became of them, how long they took, and
-events that modules count by name. `count_request` and `observe` run for every request, hits only
-add to `hits`."""
+"""Prometheus metrics of the gateway: requests by outcome, their duration, and events that modules
+count by name. `count_request` and `observe` run for every request, hits only add to `hits`."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
@@ -13,10 +12,10 @@ from gateway.outcomes import HIT
 from wire.metrics import ServiceMetrics
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0)
-MAX_SERIES = 100  # of one name; the label values of all others become OTHER
+MAX_SERIES = 100  # per name; the label values of all others become OTHER
 OTHER = "other"
 
-# What an event is, where its name does not say it.
+# Descriptions of events whose names do not explain them.
 _TEXTS = {"token_failures": "Requests refused because of their token, by reason."}
 
 Labels = tuple[tuple[str, str], ...]
@@ -28,7 +27,7 @@ class Metrics(ServiceMetrics):
         self._requests: defaultdict[tuple[str, str, int], int] = defaultdict(int)
         self._events: defaultdict[str, Counter[Labels]] = defaultdict(Counter)
         self._durations: defaultdict[str, _Durations] = defaultdict(_Durations)
-        self.hits = 0  # that were not collected yet
+        self.hits = 0  # not collected yet
 
     def count_request(self, mode: str, verdict: str, status: int) -> None:
         self._requests[mode, verdict, status] += 1
@@ -39,7 +38,7 @@ class Metrics(ServiceMetrics):
         durations.total_s += seconds
 
     def count(self, name: str, amount: int = 1, **labels: str) -> None:
-        """Something happened; `name` without `_total`, always with the same labels."""
+        """Count an event; `name` without `_total`, always with the same labels."""
         series = self._events[name]
         key = tuple(labels.items())
         if key not in series and len(series) >= MAX_SERIES:
@@ -56,7 +55,7 @@ class Metrics(ServiceMetrics):
         yield from super().collect()
 
     def count_hits(self) -> None:
-        """Reads of stored chunks, which took no time worth the name; counted in bulk."""
+        """Reads of stored chunks, whose duration is negligible; counted in bulk."""
         hits, self.hits = self.hits, 0
         self._requests["catch-up", HIT.verdict, 200] += hits
         self._durations["catch-up"].counts[0] += hits
@@ -70,7 +69,7 @@ class Metrics(ServiceMetrics):
         return family
 
     def _collect_durations(self) -> Metric:
-        text = "Time from a request's head to the end of its response, by mode."
+        text = "Request duration, by mode."
         family = HistogramMetricFamily(self.prefix + "request_seconds", text, labels=["mode"])
         for mode, durations in self._durations.items():
             family.add_metric([mode], durations.buckets(), durations.total_s)
@@ -93,5 +92,5 @@ class _Durations:
         self.total_s = 0.0
 
     def buckets(self) -> list[tuple[str, float]]:
-        """The upper end of each bucket and how many took no longer."""
+        """The upper bound of each bucket with its cumulative count."""
         return list(zip((*map(str, BUCKETS), "+Inf"), accumulate(self.counts), strict=True))

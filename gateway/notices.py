@@ -1,9 +1,9 @@
-"""Notices from one gateway or worker to all others: what they may have cached has changed.
+"""Notices from one gateway or worker to all others: something they may have cached has changed.
 
-A notice is acknowledged after its receiver has acted on it, so that a writer is answered when
-nobody holds old bytes any more. Nobody waits long for an acknowledgement, and nothing is lost in
-silence: what could not be delivered is delivered later, and whoever may have missed something is
-told of a gap, after which it must drop all that it has cached.
+A receiver acknowledges a notice after acting on it, so when a writer gets its response, no gateway
+serves old bytes. The wait for acknowledgements is short, and nothing is lost silently: undelivered
+notices are delivered later, and a receiver that may have missed some is told of a gap and must
+drop its whole cache.
 
 Three carriers: Redis between machines (`redisnotices`), unix sockets between the workers of one
 (`localnotices`), and none.
@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 import msgspec
 
 ACK_TIMEOUT_SECS = 0.25
-MAX_OWED = 1000  # undelivered notices; beyond that, everybody is told of a gap
+MAX_OWED = 1000  # undelivered notices; beyond that, all receivers are told of a gap
 MAX_MESSAGE_BYTES = 16 * 1024
 
 
@@ -32,8 +32,8 @@ class Notice(msgspec.Struct, frozen=True):
     kind: Literal["purge"]
     stream: str
     reason: Literal["deleted", "created", "changed", "snapshot"]
-    earliest: str = ""  # of a snapshot: where the stream's data begins from now on
-    incarnation: str = ""  # of a stream that changed: what it was found to be
+    earliest: str = ""  # of a snapshot: the new beginning of the stream's data
+    incarnation: str = ""  # of a re-created stream: its new incarnation
 
 
 OnNotice = Callable[[Notice], None]
@@ -43,7 +43,7 @@ OnGap = Callable[[], None]
 @dataclass(slots=True)
 class Counts:
     published: int = 0
-    unacknowledged: int = 0  # of those, not acknowledged by everybody in time
+    unacknowledged: int = 0  # of those, not acknowledged by all in time
     received: int = 0
     malformed: int = 0
     gaps: int = 0
@@ -54,19 +54,19 @@ class Notices(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether notices of others reach us."""
+        """Whether notices from others arrive."""
 
     async def start(self, on_notice: OnNotice, on_gap: OnGap) -> None:
-        """Cache nothing before this has returned. Never fails: a carrier may come later."""
+        """Cache nothing before this returns. Never fails: a carrier may connect later."""
 
     async def publish(self, notice: Notice) -> bool:
-        """Whether all others have acted on it; False after a short while if some have not."""
+        """Whether all others have acted on it; False after a short wait if some have not."""
 
     async def stop(self) -> None: ...
 
 
 class SilentNotices:
-    """There is nobody else."""
+    """For a gateway that runs alone."""
 
     connected = True
 
@@ -84,7 +84,7 @@ class SilentNotices:
         pass
 
 
-# -- messages, whoever carries them --------------------------------------------------------------
+# -- messages, independent of the carrier --------------------------------------------------------
 
 
 class _Told(msgspec.Struct, tag="notice", frozen=True):
@@ -107,7 +107,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Delivery:
-    """One published notice: who has acknowledged it, and how many must."""
+    """One published notice: its acknowledgements, and how many are expected."""
 
     def __init__(self) -> None:
         self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -145,17 +145,17 @@ class Mailbox:
         self.counts = Counts()
         self._on_notice: OnNotice = lambda notice: None
         self._on_gap: OnGap = lambda: None
-        # From anywhere: an acknowledgement for a former process of our name must not count.
+        # A random start: acknowledgements for an earlier process of this name must not count.
         self._numbers = count(secrets.randbits(48))
         self._deliveries: dict[int, Delivery] = {}
 
     def listen(self, on_notice: OnNotice, on_gap: OnGap) -> None:
-        """Messages that come before this are acted on by nobody."""
+        """Messages that arrive before this are ignored."""
         self._on_notice, self._on_gap = on_notice, on_gap
 
     @contextmanager
     def delivery(self, notice: Notice) -> Iterator[tuple[bytes, Delivery]]:
-        """The message to send, and what becomes of it."""
+        """The message to send, and its delivery."""
         number, delivery = next(self._numbers), Delivery()
         self._deliveries[number] = delivery
         self.counts.published += 1
@@ -167,7 +167,7 @@ class Mailbox:
             self.counts.unacknowledged += not done
 
     def take(self, message: bytes) -> tuple[str, int] | None:
-        """Act on a message; the sender and number to acknowledge, if it wants that."""
+        """Act on a message; returns the sender and number to acknowledge, if requested."""
         try:
             taken = _decoder.decode(message) if len(message) <= MAX_MESSAGE_BYTES else None
         except msgspec.MsgspecError:
@@ -188,10 +188,10 @@ class Mailbox:
         try:
             self._on_gap()
         except Exception:
-            _log.exception("a gap in the notices could not be dealt with")
+            _log.exception("failed to handle a gap in the notices")
 
     def encode(self, notice: Notice) -> bytes:
-        """For a delivery that nobody waits for."""
+        """A message without acknowledgement."""
         return _encode(_Told(self.name, 0, notice))
 
     def encode_acks(self, numbers: list[int]) -> bytes:
@@ -201,14 +201,14 @@ class Mailbox:
         return _encode(_Gap(self.name))
 
     def _take_notice(self, told: _Told) -> tuple[str, int] | None:
-        if told.sender == self.name:  # our own comes back to us: counted, so we are one of many
+        if told.sender == self.name:  # our own echo counts as our acknowledgement
             self._take_acks(_Acks(self.name, [told.number]))
             return None
         self.counts.received += 1
         try:
             self._on_notice(told.notice)
         except Exception:
-            _log.exception("a notice could not be dealt with")
+            _log.exception("failed to handle a notice")
             return None
         return told.sender, told.number
 

@@ -1,4 +1,4 @@
-"""How a request was answered: one value for its log line, its metric and its `Cache-Status`.
+"""How a request was served: one value for its log line, its metric and its `Cache-Status`.
 
     verdict       Cache-Status (RFC 9211)                       what happened
     hit           hit [collapsed]                               a stored part, still fresh
@@ -8,7 +8,7 @@
     hub           hit; detail=hub                               from the window of a hub
     hub           fwd=uri-miss; collapsed; detail=hub           waited for news at a hub
     pass          fwd=bypass, fwd=method, or no header          nothing stored could have answered
-    refused       as it was until then                          we said no
+    refused       as it was until then                          the gateway refused it
     error         as it was until then                          the origin or the gateway failed
 
 The role says who paid for a shared request: the `leader` of a flight, a `follower`, or a `hub`.
@@ -55,7 +55,7 @@ _STORED = {
 
 
 def read_outcome(verdict: str, role: str, *, status: int, stored: bool) -> Outcome:
-    """Of a read that went through the cache; `status` is the origin's."""
+    """The outcome of a read through the cache; `status` is the origin's."""
     text = _STORED[verdict].format(
         status=status,
         stored="; stored" if stored else "",

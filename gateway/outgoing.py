@@ -1,11 +1,11 @@
-"""What clients have still to take: large events and large bodies are kept once for all readers, and
-given to a connection in slices as its client takes them.
+"""Unsent data: large events and large bodies are kept once for all readers, and passed to each
+connection in slices as its client reads them.
 
-A connection that is handed a whole message holds all of it for as long as the client likes. So it
-gets no more than it says it has room for, and what waits is a view of bytes that everyone shares.
-Those bytes are counted, once for all and once for each subject: who does not read can have the
-gateway keep only so much. Where an event is not its body's bytes, it is made from them in pieces,
-each when the first client has room for it.
+A connection that is given a whole message holds all of it until the client has read it. So it only
+gets as much as it has room for; the rest is a view of shared bytes. Those bytes are counted, in
+total and per subject, so that a client that does not read can make the gateway keep only so much.
+If an event is not identical to its body, it is made from it in pieces, each when the first client
+has room for it.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from wire.exchange import Exchange
 
 SLICE_BYTES = 64 * 1024
 WAIT_SECS = 10.0
-RECENT_BYTES = 4 * 1024 * 1024  # of pieces of events; a crowd takes each at about the same time
-PIECES_AT_ONCE = 8  # that are made for one client before others have their turn
+RECENT_BYTES = 4 * 1024 * 1024  # of event pieces; readers need each at about the same time
+PIECES_AT_ONCE = 8  # made for one client before others get their turn
 
 
 class Unsent:
-    """Bytes that are kept for readers who have not taken them yet."""
+    """Bytes kept for readers that have not received them yet."""
 
     def __init__(self, most: int, most_of_subject: int) -> None:
         self._most = most
         self._most_of_subject = most_of_subject
         self._holders: Counter[Hashable] = Counter()  # of bytes, and of bytes by a subject
         self._of_subject: Counter[str] = Counter()
-        self._freed: asyncio.Event | None = None  # if anyone waits for that
+        self._freed: asyncio.Event | None = None  # if anyone is waiting for it
         self.total = 0
         self.recent = Recent()
 
     def hold(self, subject: str, lines: Lines) -> bool:
-        """Whether there is room. If so, it needs one `release`."""
+        """Whether there is room; if so, one `release` is due."""
         size = len(lines.data)
         more = 0 if self._holders[lines] else size
         more_of_subject = 0 if self._holders[subject, lines] else size
@@ -51,12 +51,12 @@ class Unsent:
         return True
 
     def has_room(self, subject: str) -> bool:
-        """Whether anything more may wait for a subject's readers."""
+        """Whether there is room for more data of a subject's readers."""
         is_left = self._of_subject[subject] < self._most_of_subject
         return is_left and self.total < self._most
 
     async def room(self, subject: str) -> None:
-        """Wait for it, for a while: better than to fetch what then cannot be sent."""
+        """Wait for room for a while, rather than fetch data that cannot be sent."""
         if self.has_room(subject):
             return
         with suppress(TimeoutError):
@@ -65,7 +65,7 @@ class Unsent:
                     await self._next_release()
 
     async def taken(self, seconds: float) -> None:
-        """Wait until everything is taken, or time is up."""
+        """Wait until everything is sent, or time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.total:
@@ -89,7 +89,7 @@ class Unsent:
 
 
 def _is_over(held: int, more: int, most: int) -> bool:
-    """One always fits, or the largest could never be sent."""
+    """A single item always fits, or the largest could never be sent."""
     return held > 0 and held + more > most
 
 
@@ -102,7 +102,7 @@ def _was_last(holders: "Counter[Hashable]", key: Hashable) -> bool:
 
 
 class Recent:
-    """The pieces that were made last: the next reader of a crowd finds them."""
+    """The most recent pieces, for the next reader of the same event."""
 
     def __init__(self) -> None:
         self._pieces: deque[Piece] = deque()
@@ -124,7 +124,7 @@ class Recent:
 
 class Slices:
     """The lines of a large event on their way to one client, up to `end` of its body; `made` is
-    told the size of each piece."""
+    called with the size of each piece."""
 
     def __init__(
         self, lines: EventLines, end: int, *, framed: bool, made: Callable[[int], None]
@@ -134,7 +134,7 @@ class Slices:
         self._framed = framed
         self._made = made
         self._next = 0
-        self._piece: Piece | None = None  # kept while the connection may have it
+        self._piece: Piece | None = None  # kept while the connection may refer to it
 
     @property
     def left(self) -> int:
@@ -151,7 +151,7 @@ Part = bytes | memoryview | Slices
 
 
 class Outgoing:
-    """Parts on their way to one client, in order. `taken` is called whenever he took some."""
+    """Parts on their way to one client, in order. `taken` is called whenever some were sent."""
 
     def __init__(
         self, exchange: Exchange, unsent: Unsent, subject: str, taken: Callable[[], None]
@@ -163,11 +163,11 @@ class Outgoing:
         self._parts: deque[memoryview | Slices] = deque()
         self._held: list[Lines] = []
         self._turn: asyncio.Handle | None = None
-        self.size = 0  # of what is not with the connection yet
-        self.unmade = 0  # bytes of bodies in it, of which no piece was made yet
+        self.size = 0  # bytes not passed to the connection yet
+        self.unmade = 0  # body bytes in it without a piece yet
 
     def hold(self, shared: Lines) -> bool:
-        """Whether there is room for what is shared with others, before any of it is added."""
+        """Whether there is room for shared bytes, before any of them are added."""
         has_room = self._unsent.hold(self._subject, shared)
         if has_room:
             self._held.append(shared)
@@ -188,7 +188,7 @@ class Outgoing:
             self.size += len(part)
 
     def pump(self) -> None:
-        """As much as the connection has room for; the rest when it says that it has."""
+        """Send as much as the connection has room for; the rest when it becomes writable."""
         pieces = 0
         while self._parts and not self._exchange.is_full and pieces < PIECES_AT_ONCE:
             part = self._parts.popleft()
@@ -205,7 +205,7 @@ class Outgoing:
             self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _cut(self, slices: Slices) -> None:
-        """The next piece goes before the rest, which is made later."""
+        """Put the next piece before the rest, which is made later."""
         before = slices.left
         if not before:
             return
@@ -232,11 +232,11 @@ class Outgoing:
         self._taken()
 
     async def drain(self) -> None:
-        """Until the connection has everything, and room for more."""
+        """Wait until the connection has everything, and room for more."""
         await self._exchange.drain()
         while self._parts:
             self.pump()
-            await asyncio.sleep(0)  # a client that is quick never makes us wait otherwise
+            await asyncio.sleep(0)  # with a fast client we would never yield otherwise
             await self._exchange.drain()
 
     def clear(self) -> None:
@@ -251,7 +251,7 @@ class Outgoing:
 
 
 def send_large(exchange: Exchange, unsent: Unsent, subject: str, head: bytes, body: Lines) -> bool:
-    """A whole answer, if there is room for what its client does not take at once."""
+    """A complete response, if there is room for what the client does not read at once."""
 
     def taken() -> None:
         if not outgoing.size:

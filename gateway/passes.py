@@ -1,8 +1,8 @@
-"""What goes to the origin as it is: writes, HEAD, `offset=now`, `max_bytes`, the redirect to the
-latest snapshot, buckets, subscriptions, very large bodies.
+"""Requests forwarded to the origin unchanged: writes, HEAD, `offset=now`, `max_bytes`, the redirect
+to the latest snapshot, buckets, subscriptions, very large bodies.
 
-A write is carried through even when its client leaves, because the origin may have it already; and
-whatever it makes obsolete is purged, here and at all other gateways, before the writer is answered.
+A write is completed even if its client disconnects, because the origin may already have it.
+Everything it makes obsolete is purged, here and on all other gateways, before the response is sent.
 """
 
 import time
@@ -25,10 +25,10 @@ from protocol.offsets import START
 from protocol.replies import Reply
 from wire.encoding import LAST_CHUNK, frame_chunk
 
-LOOK_BYTES = 2 * 1024 * 1024  # a chunk and more; what is larger does not even pass through memory
+LOOK_BYTES = 2 * 1024 * 1024  # more than a chunk; larger bodies are streamed
 _WHEN_DONE = {"create": 201, "delete": 204, "publish": 204, "withdraw": 204}
-_OF_STREAM = ("head", "now", "catch-up")  # looks whose 404 is the stream's
-_OF_OTHERS = ("bucket", "list", "other")  # whose answers tell of no stream
+_OF_STREAM = ("head", "now", "catch-up")  # reads whose 404 means the stream
+_OF_OTHERS = ("bucket", "list", "other")  # responses that concern no stream
 
 
 class Passes:
@@ -57,7 +57,7 @@ class Passes:
         try:
             response = await self._fetch(call, call.route.target)
         except UpstreamError as error:
-            if error.sent:  # it may have been carried out
+            if error.sent:  # it may have been executed
                 await self._settle(call, _WHEN_DONE.get(mode, 0), ReplyHead())
             raise
         await self._settle(call, response.status, response.head)
@@ -69,10 +69,10 @@ class Passes:
         self._answers.send_reply(call, self._reply(call, response), error=_error_of(response))
 
     async def _settle(self, call: Call, status: int, told: ReplyHead) -> None:
-        """What a write with this outcome makes obsolete."""
+        """Purge what a write with this outcome makes obsolete."""
         route, done, missing = call.route, status < 300, _is_missing(call, status)
         match route.mode:
-            case "bucket":  # is empty when it comes and when it goes
+            case "bucket":  # empty when created and when deleted
                 pass
             case "delete" if done or missing:
                 await self._purges.publish(Notice("purge", route.stream, "deleted"))
@@ -90,7 +90,7 @@ class Passes:
             case _:
                 self._purges.drop_tails(route.stream)
 
-    # -- reads that nobody shares --------------------------------------------------------------
+    # -- reads that are not shared -------------------------------------------------------------
 
     async def look(self, call: Call) -> None:
         call.settle(PASSED)
@@ -110,20 +110,20 @@ class Passes:
         await self._answers.give(call, head, body, status, error=error)
 
     async def _ask(self, call: Call) -> tuple[Reply, str] | None:
-        """None if it is too large. The exception, which has hold of the bytes that came, ends here:
-        who streams for an hour must not do so while it is handled."""
+        """None if it is too large. The exception refers to the bytes received so far and must not
+        outlive this call: streaming may take an hour."""
         departure = next(self._streams.stamps)
         try:
             response = await self._fetch(call, call.route.target)
         except TooLarge:
-            if call.head.method != "GET":  # a subscription's: it is not sent twice
+            if call.head.method != "GET":  # of a subscription: must not be sent twice
                 raise
             return None
         await self._learn(call, response, departure)
         return self._reply(call, response), _error_of(response)
 
     async def _learn(self, call: Call, response: UpstreamResponse, departure: int) -> None:
-        """What a look tells about the stream."""
+        """Learn about the stream from the response to a read."""
         route = call.route
         await self._learn_incarnation(route, response.head, departure)
         if route.mode not in _OF_STREAM:
@@ -135,7 +135,7 @@ class Passes:
             await self._doubt(route.stream)
 
     async def _learn_incarnation(self, route: Route, told: ReplyHead, departure: int) -> None:
-        """Whoever sees the new stream by our answer finds nothing of the old one here or there."""
+        """Before a client sees the new stream, the old one is purged on all gateways."""
         if route.mode in _OF_OTHERS:
             return
         await self._purges.learn_everywhere(route.stream, told.incarnation, departure)
@@ -145,15 +145,14 @@ class Passes:
             await self._purges.tell(stream)
 
     def _learn_earliest(self, route: Route, status: int, told: ReplyHead) -> bool:
-        """Whether the answer says where the stream begins; then the stream is there."""
+        """Whether the response says where the stream begins, and so that it exists."""
         if not told.earliest_offset or status not in (200, 410):
             return False
         self._purges.learn_earliest(route.stream, told.earliest_offset)
         return True
 
     async def stream(self, call: Call, live_offset: str = "") -> None:
-        """A body that is too large to be kept: taken in at the origin's pace, given out at the
-        client's."""
+        """A body too large to store: read at the origin's pace, sent at the client's."""
         route, target, live = call.route, call.route.target, live_offset != ""
         if live:
             target = long_poll_target(route.path, live_offset, call.read.max_bytes)
@@ -170,7 +169,7 @@ class Passes:
                 await self._learn_incarnation(route, head, departure)
                 begins = head.snapshot_offset
                 if route.mode == "bootstrap" and begins not in ("", START):
-                    self._purges.learn_earliest(call.stream, begins)  # and the next is smaller
+                    self._purges.learn_earliest(call.stream, begins)  # the next one is smaller
                 passed = self._answers.heads.passed(call, answer.status, answer.headers)
                 reply = Reply(answer.status, passed)
                 if answer.status in (204, 304):  # nothing new after all
@@ -220,14 +219,14 @@ class Passes:
 
 
 def _has_origins_tag(route: Route) -> bool:
-    """Whether a reader's condition is about the origin's tag; that of a chunk is about ours."""
+    """Whether a reader's condition refers to the origin's tag; for chunks it refers to ours."""
     if route.mode == "catch-up":
         return not route.cacheable
     return route.mode in ("snapshot", "bootstrap")
 
 
 def _is_missing(call: Call, status: int) -> bool:
-    """For everyone: what the origin says to a token that we forward is for that one alone."""
+    """For all readers: the response to a forwarded token concerns that token only."""
     return status in (404, 410) and call.token is None
 
 

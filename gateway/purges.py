@@ -1,13 +1,12 @@
-"""Who must not serve what any more: the one owner of every purge.
+"""The single owner of every purge: what must no longer be served, and where.
 
-A purge has three reaches. `forget`, `trim` and `clear` act in this process, at once: on the first
-level, on the flights that are out, on what is known of the stream, and on everybody who has
-registered (the hubs). `distrust` makes the second level forget. `publish` and `tell` reach other
-gateways and the CDN.
+A purge has three scopes. `forget`, `trim` and `clear` act in this process, at once: on the first
+level, running flights, known facts about the stream, and registered holders (the hubs). `distrust`
+purges the second level. `publish` and `tell` reach other gateways and the CDN.
 
-They are called by writes, by notices of other gateways, and by `learn` and its neighbours: every
-answer of the origin says which incarnation of a stream it is about and where that begins, and may
-be the first to tell that what we hold is of a stream that is no more.
+They are called by writes, by notices from other gateways, and by `learn` and its siblings: every
+response of the origin names the stream's incarnation and its beginning, and may be the first sign
+that our data belongs to a stream that no longer exists.
 """
 
 from typing import Protocol
@@ -20,20 +19,20 @@ from gateway.store import Holdings
 from gateway.streams import News
 from gateway.tasks import Tasks
 
-OTHERS = (News.REPLACED, News.CONTESTED)  # than what is stored, as far as anyone can tell
+OTHERS = (News.REPLACED, News.CONTESTED)  # may differ from the stored incarnation
 
 
 class Holder(Protocol):
-    """Someone who holds bytes of streams, or readers of them."""
+    """A module that holds streams' bytes or readers."""
 
     def forget(self, stream: str) -> None:
-        """The stream was deleted or made anew."""
+        """The stream was deleted or re-created."""
 
     def trim(self, stream: str, earliest: str) -> None:
-        """A snapshot stands for what was before `earliest`."""
+        """A snapshot replaced everything before `earliest`."""
 
     def clear(self) -> None:
-        """Whatever is held could be of a stream that is no more."""
+        """Everything held could belong to a stream that no longer exists."""
 
 
 class Purges:
@@ -47,7 +46,7 @@ class Purges:
         self._notices = notices
         self._hook = hook
         self._holders: list[Holder] = []
-        self._distrusted: set[str] = set()  # whose old parts may still be in the second level
+        self._distrusted: set[str] = set()  # may still have old parts in the second level
         self._tasks = Tasks()
 
     def register(self, holder: Holder) -> None:
@@ -59,14 +58,14 @@ class Purges:
     # -- in this process, at once ----------------------------------------------------------------
 
     def forget(self, stream: str) -> None:
-        """The stream was deleted or made anew: nothing of it is served again."""
+        """The stream was deleted or re-created: serve nothing stored of it."""
         self._drop_stored(stream)
         for holder in self._holders:
             holder.forget(stream)
 
     def trim(self, stream: str, earliest: str) -> None:
-        """A snapshot was published at `earliest`: what it replaces is not served again. The rest,
-        and readers at the tail, go on as if nothing had happened."""
+        """A snapshot was published at `earliest`: data before it is no longer served. The rest,
+        and readers at the tail, are not affected."""
         self._flights.detach(stream, lambda part: is_replaced(part, earliest))
         self._store.drop_some(stream, lambda part: is_replaced(part, earliest))
         self._streams.learn_earliest(stream, earliest)
@@ -83,18 +82,18 @@ class Purges:
             holder.clear()
 
     def drop_tails(self, stream: str) -> None:
-        """It was written to."""
+        """The stream was written to."""
         self._store.drop_tails(stream)
 
     def act(self, notice: Notice) -> None:
-        """On what a write here or another gateway tells."""
+        """Act on a notice, from a write here or from another gateway."""
         if notice.reason == "snapshot":
             self.trim(notice.stream, notice.earliest)
         elif not self._is_known(notice):
             self.forget(notice.stream)
 
     def _is_known(self, notice: Notice) -> bool:
-        """Others find out as we do, and all of them tell."""
+        """Several gateways may find the same news and announce it."""
         known = self._streams.peek(notice.stream)
         if known is None or not notice.incarnation:
             return False
@@ -108,7 +107,7 @@ class Purges:
     # -- the second level ------------------------------------------------------------------------
 
     def distrust(self, stream: str) -> None:
-        """Purge it there; until that is done, nothing of it is read there."""
+        """Purge the stream there; until that is done, do not read it from there."""
         if self._second is not None and stream not in self._distrusted:
             self._distrusted.add(stream)
             self._tasks.start(self._purge_second(self._second, stream), f"purge {stream}")
@@ -125,15 +124,15 @@ class Purges:
     # -- everywhere ------------------------------------------------------------------------------
 
     async def publish(self, notice: Notice) -> None:
-        """Before a writer is answered: nobody serves again what the write made obsolete."""
-        if self._second is not None:  # first, or the old parts would come back from there
+        """Before a writer gets its response: all gateways purge what the write made obsolete."""
+        if self._second is not None:  # first, or old parts would come back from there
             await self._second.purge(notice.stream)
         self.act(notice)
         await self._notices.publish(notice)
         self._hook.purge(notice.stream)
 
     async def tell(self, stream: str) -> None:
-        """Everyone else who may hold something of a stream that is gone or another one."""
+        """Notify all others that may hold parts of a deleted or re-created stream."""
         incarnation = self._streams.get(stream).incarnation
         await self._notices.publish(Notice("purge", stream, "changed", incarnation=incarnation))
         self._hook.purge(stream)
@@ -141,36 +140,36 @@ class Purges:
     def _tell_soon(self, stream: str) -> None:
         self._tasks.start(self.tell(stream), f"tell of {stream}")
 
-    # -- what the origin's answers say -----------------------------------------------------------
+    # -- facts from the origin's responses -------------------------------------------------------
 
     def learn(self, stream: str, incarnation: str, departure: int) -> News:
-        """An answer to what left at the stamp `departure` is of this incarnation. If that is
-        another one, nothing stored is served again, and others are told soon."""
+        """The response to a request sent at the stamp `departure` names this incarnation. If it is
+        a different one, stored parts are purged, and others are notified soon."""
         news = self._take_in(stream, incarnation, departure)
         if news in OTHERS:
             self._tell_soon(stream)
         return news
 
     async def learn_everywhere(self, stream: str, incarnation: str, departure: int) -> None:
-        """The same, before a client sees the answer: others have been told by then."""
+        """The same, but others are notified before the client sees the response."""
         if self._take_in(stream, incarnation, departure) in OTHERS:
             await self.tell(stream)
 
     def learn_earliest(self, stream: str, earliest: str) -> None:
-        """The origin says where the stream begins. If that is news, we missed a snapshot."""
+        """The origin says where the stream begins. If that is new, we missed a snapshot."""
         if self._streams.learn_earliest(stream, earliest):
             self.distrust(stream)
             self.trim(stream, earliest)
 
     def learn_gone(self, stream: str) -> None:
-        """The origin says that the stream is gone, and nobody has purged it."""
+        """The origin says that the stream is gone, and it was not purged."""
         if self._is_held(stream):
             self._tell_soon(stream)
         self._replace(stream)
 
     def doubt(self, stream: str) -> bool:
-        """It may be gone: nothing stored is served. A hub finds out for itself. Whether others may
-        hold something of it."""
+        """The stream may be gone: serve nothing stored of it. Hubs find out for themselves. Returns
+        whether others may hold parts of it."""
         held = self._is_held(stream)
         self.distrust(stream)
         self._drop_stored(stream)
@@ -178,7 +177,7 @@ class Purges:
 
     def _take_in(self, stream: str, incarnation: str, departure: int) -> News:
         news = self._streams.learn_incarnation(stream, incarnation, departure)
-        if news is News.FIRST:  # what we knew may have been forgotten before what we stored
+        if news is News.FIRST:  # facts may be forgotten earlier than stored parts
             self._store.drop_others(stream, incarnation)
         elif news in OTHERS:
             self._replace(stream)
@@ -191,6 +190,6 @@ class Purges:
         self.forget(stream)
 
     def _is_held(self, stream: str) -> bool:
-        """Whether others may hold something of it as well: it was there not long ago."""
+        """Whether others may hold parts of it as well, because it existed recently."""
         known = self._streams.peek(stream)
         return self._store.holds(stream) or (known is not None and known.incarnation != "")

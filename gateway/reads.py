@@ -1,4 +1,4 @@
-"""A read of a part of a stream: who asks for it, and how the bytes came about."""
+"""A read of a part of a stream: who asks for it, and where the bytes came from."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ from protocol.replies import Reply
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """On whose behalf the origin is asked, should it come to that."""
+    """On whose behalf the origin is asked, if necessary."""
 
     request_id: str
-    token: str | None = None  # only where the configuration forwards it: then nothing is shared
-    subject: str = OURS  # on whose account
+    token: str | None = None  # only if tokens are forwarded; then nothing is shared
+    subject: str = OURS  # who pays for the connection
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a flight brings: an entry, or the origin's refusal as it is."""
+    """The result of a flight: an entry, or the origin's refusal."""
 
     outcome: Entry | Reply
     verdict: str  # hit, stale, revalidated, miss, pass, hub
@@ -28,13 +28,13 @@ class Fetched:
 
     @property
     def settles(self) -> bool:
-        """Whether it answers late riders of its flight as well: it never changes."""
+        """Whether late riders of its flight may take it too, because it never changes."""
         return isinstance(self.outcome, Entry) and self.outcome.immutable
 
 
 @dataclass(frozen=True, slots=True)
 class Got:
-    """What was fetched, and how this asker came by it."""
+    """The result, and how this caller got it."""
 
     fetched: Fetched
     flight: int = 0

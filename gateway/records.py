@@ -36,7 +36,7 @@ class Records:
     def write(
         self, call: Call, status: int, sent: int, now: float, *, error: str = "", ended: str = ""
     ) -> None:
-        """The line of a request that is done."""
+        """Write the line of a finished request."""
         if call.on_finish is not None:
             call.on_finish()
         mode, outcome = call.route.mode, call.outcome
@@ -77,7 +77,7 @@ class Records:
         if isinstance(error, AuthError):
             self._metrics.count("token_failures", reason=error.reason)
 
-    # -- hits: lines put together from parts that are known ----------------------------------------
+    # -- hits: lines assembled from known parts ----------------------------------------------------
 
     def write_hit(self, form: Form, caller: CallerLog, request_id: str, now: float) -> None:
         time_ms = int(now * 1000)
@@ -87,12 +87,12 @@ class Records:
         self._metrics.hits += 1
 
     def of_caller(self, subject: str, client: str, user_agent: str) -> CallerLog:
-        """What the lines of one caller have in common."""
+        """The common part of one caller's lines."""
         parts = cut_line(self._hit("", "", _NO_FORM, subject, client, user_agent))
         return (parts.gateway, parts.who, parts.agent)
 
     def of_form(self, entry: Entry, form: Form) -> bytes:
-        """What all lines about one form have in common."""
+        """The common part of all lines about one form."""
         return cut_line(self._hit(entry.stream, entry.part, form, "", "", "")).what
 
     def _hit(

@@ -1,8 +1,8 @@
-"""One Redis and our patience with it: connections, time limits, pauses after a failure.
+"""The connection to Redis: time limits, batching, and pauses after failures.
 
-No call lasts longer than the time limit and none raises. After a failure Redis is left alone:
-calls return None at once, while a task asks after it in growing pauses and lets the owner make up
-for what it missed before anybody else is let through. Keys and values are not its business.
+Calls never exceed the time limit and never raise. After a failure, calls return None at once while
+a task probes Redis at growing intervals. When Redis is back, the owner first repairs what it
+missed, then calls pass again. This module knows nothing about keys and values.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ FIRST_PAUSE_SECS = 0.5
 LONGEST_PAUSE_SECS = 5.0
 MAX_CONNECTIONS = 16
 MAX_WAITING = 10_000  # calls for a place in a batch
-BATCH_CALLS = 100  # in one round trip: few enough for its time limit on a busy machine
+BATCH_CALLS = 100  # per round trip: few enough for its time limit on a busy machine
 
 Command = tuple[str | bytes | int, ...]
 Reply = bytes | int | None | list[Any] | ResponseError
@@ -33,7 +33,7 @@ _log = logging.getLogger("weir.gateway")
 
 
 class Link:
-    """`repair` runs before Redis is used again; while it returns False, Redis stays left alone."""
+    """`repair` runs before Redis is used again; while it returns False, Redis stays unused."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Link:
         self._timeout_s = timeout_s
         self._repair = repair
         self._first_pause_s = first_pause_s
-        # Only for its reading of URLs: the pool's own waiting and retrying is not used.
+        # Only used to parse URLs: the pool's own waiting and retrying is not used.
         self._pool = ConnectionPool.from_url(
             url, protocol=2, socket_timeout=None, retry=Retry(NoBackoff(), 0), driver_info=None
         )
@@ -57,13 +57,13 @@ class Link:
         self._closed = False
         self.available = True
         self.failures = 0  # calls that failed or took too long
-        self.outages = 0  # times that Redis was left alone
-        self.busy = 0  # calls that found every connection taken until their time was over
+        self.outages = 0  # times that Redis became unavailable
+        self.busy = 0  # calls that timed out waiting for a free connection
 
     async def call(self, *commands: Command) -> list[Reply] | None:
-        """Send commands in one round trip; one reply each, or None when Redis cannot be had.
+        """Send commands in one round trip; one reply each, or None if Redis is unavailable.
 
-        An error that Redis gives as its answer to one command is a reply like any other.
+        An error that Redis returns for one command is a reply like any other.
         """
         if not self.available:
             return None
@@ -72,7 +72,7 @@ class Link:
             self.busy += 1
             return None
         try:
-            if not self.available:  # it broke while we waited
+            if not self.available:  # failed while we waited
                 return None
             replies = await self._attempt(commands, deadline)
         finally:
@@ -82,15 +82,15 @@ class Link:
         return replies
 
     async def attempt(self, *commands: Command) -> list[Reply] | None:
-        """Like `call`, also while Redis is left alone: for `repair`."""
+        """Like `call`, but also while Redis is unavailable: for `repair`."""
         return await self._attempt(commands, asyncio.get_running_loop().time() + self._timeout_s)
 
     def leave_alone(self) -> None:
-        """Use Redis no more until it has answered and `repair` is content."""
+        """Stop using Redis until it responds and `repair` succeeds."""
         if self.available:
             self.available = False
             self.outages += 1
-            _log.warning("Redis does not answer as it should; going on without it")
+            _log.warning("Redis is not responding correctly; continuing without it")
             self._recovery = asyncio.create_task(self._recover(), name="redis recovery")
 
     async def close(self) -> None:
@@ -100,7 +100,7 @@ class Link:
         await self._drop_idle()
 
     def make_connection(self) -> AbstractConnection:
-        """A connection that is the caller's own, not yet connected."""
+        """A connection owned by the caller, not yet connected."""
         connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
         return connection
 
@@ -125,14 +125,14 @@ class Link:
             try:
                 return await self._use(self._idle.pop(), commands)
             except (LostConnection, OSError):
-                # Redis closes idle connections and loses all in a restart: that is no failure yet.
+                # Redis closes idle connections, and all on a restart: not a failure yet.
                 await self._drop_idle()
         return await self._use(self.make_connection(), commands)
 
     async def _use(
         self, connection: AbstractConnection, commands: tuple[Command, ...]
     ) -> list[Reply]:
-        """Whole exchanges only: a connection that was left in the middle of one is not kept."""
+        """A connection that was interrupted during an exchange is not reused."""
         kept = False
         try:
             replies = await exchange(connection, commands)
@@ -164,7 +164,7 @@ class Link:
 
 
 class Batch:
-    """Small commands that wait at the same time travel together: a crowd is one round trip."""
+    """Small concurrent commands share a round trip."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -172,9 +172,9 @@ class Batch:
         self._task: asyncio.Task[None] | None = None
 
     async def call(self, *commands: Command) -> list[Reply] | None:
-        """As `Link.call`, but in a crowd a caller waits for the round trips before its own.
+        """Like `Link.call`, but under load a caller waits for the round trips before its own.
 
-        A caller who leaves does not take its commands back.
+        A cancelled caller's commands are still sent.
         """
         if not self._link.available or len(self._waiting) >= MAX_WAITING:
             return None
@@ -185,7 +185,7 @@ class Batch:
         return await future
 
     async def close(self) -> None:
-        """After the link was closed: whoever still waits is answered."""
+        """After the link was closed: release the remaining waiters."""
         if self._task is not None:
             await self._task
 

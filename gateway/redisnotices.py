@@ -12,10 +12,10 @@ from gateway.redislink import FIRST_PAUSE_SECS, Batch, Command, Link
 from gateway.tasks import cancel
 
 START_TIMEOUT_SECS = 1.0
-BEAT_SECS = 1.0  # how long a subscription may be silent before it is asked for a sign of life
+BEAT_SECS = 1.0  # how long a subscription may be silent before it is pinged
 LONGEST_PAUSE_SECS = 2.0
 MAX_ACKS = 10_000  # acknowledgements that wait to be sent
-ACKS_EACH = 500  # in one message
+ACKS_EACH = 500  # per message
 
 NOTICES = "weir:notices"
 ACKS = "weir:acks:"
@@ -24,9 +24,9 @@ _log = logging.getLogger("weir.gateway")
 
 
 class RedisNotices:
-    """Publishes on one channel, takes acknowledgements on a channel of its own.
+    """Publishes on a shared channel, receives acknowledgements on its own channel.
 
-    Redis says how many subscribers got a notice, ourselves included as long as we are subscribed;
+    Redis returns the number of subscribers that got a notice, including us while we are subscribed;
     our own echo counts as our acknowledgement. Notices that could not be published are published
     when Redis is back.
     """
@@ -87,7 +87,7 @@ class RedisNotices:
         await self._batch.close()
 
     async def _send(self, notice: Notice, message: bytes) -> int | None:
-        """How many got it; None when Redis could not be reached, and then it is owed."""
+        """How many got it; None if Redis could not be reached, and it must be published later."""
         receivers = None
         try:
             replies = await self._batch.call(("PUBLISH", NOTICES, message))
@@ -106,7 +106,7 @@ class RedisNotices:
             self._owes_gap = True
 
     async def _repay(self) -> bool:
-        """Publish what could not be published. Nobody waits for it any more."""
+        """Publish delayed notices. Nobody waits for them any more."""
         while self._owes_gap or self._owed:
             paid, gap = list(self._owed), self._owes_gap
             messages = [] if gap else [self._mailbox.encode(n) for n in paid]
@@ -155,13 +155,13 @@ class RedisNotices:
             await connection.read_response(disable_decoding=True)
 
     async def _next(self, connection: AbstractConnection) -> list[bytes]:
-        """The next message; asks for a sign of life when there has been none for a while."""
+        """The next message; pings the server after a period of silence."""
         message = await connection.read_response(timeout=self._beat_s, disable_decoding=True)
         if message is None:
             await connection.send_command("PING", check_health=False)
             message = await connection.read_response(timeout=self._beat_s, disable_decoding=True)
         if not isinstance(message, list):
-            raise ConnectionError("the subscription is silent")
+            raise ConnectionError("no sign of life from the subscription")
         return message
 
     def _take(self, message: list[bytes]) -> None:
@@ -175,7 +175,7 @@ class RedisNotices:
                 self._acks_wanted.set()
 
     async def _send_acks(self) -> None:
-        """All that wait leave together, one message to each publisher."""
+        """Send all pending acknowledgements, one message per publisher."""
         while True:
             await self._acks_wanted.wait()
             self._acks_wanted.clear()

@@ -1,8 +1,8 @@
-"""Catch-up reads for live readers who are not at the tail: they find the reader's data, or show
+"""Catch-up reads for live readers that are not at the tail: they find the reader's data, or show
 that there is none yet.
 
-`arrive` is asked to take a reader who has seen everything. It is told whether the reader
-`insists`, having come in vain too often.
+`arrive` is asked to accept a reader that has seen everything. It is told whether the reader
+`insists`, having been turned away too often.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from protocol.replies import Reply
 log = logging.getLogger("weir.gateway")
 
 Work = Coroutine[Any, Any, None]
-PATIENCE = 3  # catch-up reads for a reader who finds no place at the tail
+PATIENCE = 3  # catch-up reads for a reader that finds no place at the tail
 
 
 class Searches:
-    """For long-polls. `stand_in` may have data while the origin is away."""
+    """For long-polls. `stand_in` may have data while the origin is unavailable."""
 
     def __init__(self, cache: Cache, stand_in: Callable[[LongPoll], Entry | None]) -> None:
         self._cache = cache
         self._stand_in = stand_in
 
     async def run(self, poll: LongPoll, arrive: Callable[[LongPoll, str, bool], bool]) -> None:
-        """`arrive` is told where the stream ends."""
+        """`arrive` gets the end of the stream."""
         for _ in range(PATIENCE):
             end = await self._find_end(poll)
             if end is None or arrive(poll, end, False):
@@ -46,7 +46,7 @@ class Searches:
         arrive(poll, poll.offset, True)
 
     async def _find_end(self, poll: LongPoll) -> str | None:
-        """Where the stream ends, if that is all there is; otherwise the poll has its answer."""
+        """The end of the stream if there is no data; otherwise the poll got its response."""
         call = poll.call
         try:
             got = await self._cache.get(call.stream, call.route.path, poll.offset, call.asker)
@@ -59,7 +59,7 @@ class Searches:
                 raise
             poll.replay(kept, up_to_date=False)
             return None
-        if call.done:  # its time was up meanwhile, and its connection may carry another
+        if call.done:  # timed out meanwhile, and its connection may carry another request
             return None
         call.note(got)
         entry = got.outcome
@@ -75,7 +75,7 @@ class Searches:
 
 
 class Replays:
-    """For SSE readers: chunk after chunk, as fast as the client takes them."""
+    """For SSE readers: chunk after chunk, as fast as the client reads."""
 
     def __init__(self, cache: Cache, answers: Answers, cursors: Cursors) -> None:
         self._cache = cache
@@ -83,7 +83,7 @@ class Replays:
         self._cursors = cursors
 
     async def run(self, reader: SseReader, arrive: Callable[[SseReader, bool, bool], bool]) -> None:
-        """`arrive` is called after each chunk, and told whether it was the last."""
+        """`arrive` is called after each chunk, with whether it was the last."""
         call, in_vain = reader.call, 0
         while reader.is_open:
             before = reader.offset
@@ -99,7 +99,7 @@ class Replays:
             in_vain += not self._show(reader, entry)
             if entry.closed:
                 reader.end("closed")
-            elif reader.offset == before and not entry.up_to_date:  # this leads nowhere, for ever
+            elif reader.offset == before and not entry.up_to_date:  # would loop forever
                 reader.end("upstream-error")
             else:
                 await reader.drain()
@@ -107,7 +107,7 @@ class Replays:
                     return
 
     def _show(self, reader: SseReader, entry: Entry) -> bool:
-        """Whether there was anything to show; the first event tells at least the offset."""
+        """Whether there was anything to show; the first event carries at least the offset."""
         call, is_first = reader.call, not reader.has_begun
         if is_first:
             cursor = self._cursors.next(call, entry.incarnation, entry.part)
@@ -129,13 +129,13 @@ def _refuse(reader: SseReader, reply: Reply) -> None:
 
 
 def _is_of_offset(reply: Reply) -> bool:
-    """Whether the origin says that only the offset is gone: a snapshot stands for it."""
+    """Whether only the offset is gone, because a snapshot replaced it."""
     earliest = STREAM_EARLIEST_OFFSET.lower()
     return reply.status == 410 and any(name.lower() == earliest for name, _ in reply.headers)
 
 
 class LiveTasks:
-    """Each task has an owner, and what goes wrong in it becomes an answer."""
+    """Each task has an owner, and its errors become responses."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -147,9 +147,9 @@ class LiveTasks:
         return list(self._replays)
 
     def start(self, whom: Call | SseReader | None, work: Work, name: str) -> None:
-        """For somebody who gets an answer if it fails, or for nobody in particular."""
+        """`whom` gets a response if the task fails; it may be None."""
         task = self._tasks.start(self._guarded(whom, work), name)
-        task.add_done_callback(lambda _: work.close())  # in case it never began
+        task.add_done_callback(lambda _: work.close())  # in case it never started
         if isinstance(whom, SseReader):
             self._replays[whom] = task
             task.add_done_callback(lambda _: self._replay_ended(whom, task))
@@ -170,7 +170,7 @@ class LiveTasks:
         await self._tasks.cancel()
 
     def _replay_ended(self, reader: SseReader, task: "asyncio.Task[None]") -> None:
-        if self._replays.get(reader) is task:  # it may have begun another one
+        if self._replays.get(reader) is task:  # it may have started another one
             del self._replays[reader]
 
     def _abandoned(self, call: Call, task: "asyncio.Task[None]") -> None:
@@ -183,9 +183,9 @@ class LiveTasks:
         except ProtocolError as error:
             self._fail(whom, replies.problem_of(error), error.code)
         except ConnectionError:
-            pass  # the client left; its connection has told the reader
+            pass  # the client disconnected; its connection has told the reader
         except Exception:
-            log.exception("a live read failed")
+            log.exception("live read failed")
             self._fail(whom, INTERNAL_ERROR, "internal-error")
 
     def _fail(self, whom: Call | SseReader | None, reply: Reply, error: str) -> None:

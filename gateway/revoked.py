@@ -1,4 +1,4 @@
-"""Tokens that an operator has revoked, as Redis tells."""
+"""Tokens that an operator has revoked, looked up in Redis."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -10,8 +10,8 @@ from gateway.redislink import FIRST_PAUSE_SECS, Batch, Command, Link, Reply
 REVOKED_ID_KEYS = "weir:revoked:jti:"
 REVOKED_SUBJECT_KEYS = "weir:revoked:sub:"
 
-# Whether a token counts as revoked when Redis cannot say and has not said so before. An outage
-# of Redis must not lock every reader out; what limits a stolen token is its own short life.
+# Whether a token counts as revoked if Redis is unavailable and was never asked about it. A Redis
+# outage must not lock out every reader; a stolen token is limited by its short lifetime.
 REVOKED_WHEN_UNKNOWN = False
 REMEMBERED_REVOKED = 10_000
 
@@ -21,23 +21,23 @@ class Revoked:
 
         SET weir:revoked:jti:<id> 1 EX <seconds>        SET weir:revoked:sub:<subject> 1
 
-    When Redis cannot say, what it said last holds, else REVOKED_WHEN_UNKNOWN.
+    If Redis is unavailable, its last answer holds, else REVOKED_WHEN_UNKNOWN.
     """
 
     def __init__(
         self, url: str, timeout_s: float, *, first_pause_s: float = FIRST_PAUSE_SECS
     ) -> None:
-        # A link of its own: the store may distrust a Redis that can still tell what is revoked.
+        # A separate link: the store may distrust a Redis that can still be asked for revocations.
         self.link = Link(url, timeout_s, first_pause_s=first_pause_s, max_connections=2)
         self._batch = Batch(self.link)
         self._seen: LRUCache[bytes, bool] = LRUCache(REMEMBERED_REVOKED)
-        self.unknown = 0  # answers that were given without Redis
+        self.unknown = 0  # answers given without Redis
 
     async def __call__(self, token_id: str, subject: str) -> bool:
         return (await self.many([(token_id, subject)]))[0]
 
     async def many(self, named: Sequence[tuple[str, str]]) -> list[bool]:
-        """For each pair of a token's id and its subject, in one question."""
+        """For each pair of a token's id and subject, in one call."""
         keys = [revoked_keys(*pair) for pair in named]
         commands: list[Command] = [("EXISTS", key) for some in keys for key in some]
         replies = iter(await self._batch.call(*commands) or ())
@@ -50,7 +50,7 @@ class Revoked:
         return any(key in self._seen for key in keys) or (unknown and REVOKED_WHEN_UNKNOWN)
 
     def _learn(self, key: bytes, reply: Reply) -> bool:
-        """Keep what Redis said, if it said anything."""
+        """Remember the reply of Redis, if any."""
         if not isinstance(reply, int):
             return False
         if reply:
@@ -65,6 +65,6 @@ class Revoked:
 
 
 def revoked_keys(token_id: str, subject: str) -> list[bytes]:
-    """Keys as bytes: a token may hold half a surrogate pair, which must not break the call."""
+    """Keys as bytes: a token may contain a lone surrogate, which must not break the call."""
     named = ((REVOKED_ID_KEYS, token_id), (REVOKED_SUBJECT_KEYS, subject))
     return [(prefix + name).encode(errors="surrogatepass") for prefix, name in named if name]

@@ -1,4 +1,4 @@
-"""Pages that belong to no stream: health, readiness, the console."""
+"""Pages unrelated to streams: health, readiness, the console."""
 
 from gateway.admission import Admissions
 from gateway.answers import Answers
@@ -34,7 +34,7 @@ class ServicePages:
         self.is_open = False
 
     def covers(self, path: str) -> bool:
-        """Whether a body may be sent there."""
+        """Whether a body may be sent to this path."""
         return self._console is not None and self._console.covers(path)
 
     def begin(self, call: Call) -> None:
@@ -61,5 +61,5 @@ class ServicePages:
         if path == "/readyz":
             if self.ready:
                 return Reply(200, (_TEXT, NO_STORE), b"ready")
-            return problem(503, "not-ready", "The gateway is starting, stopping or without keys.")
-        return problem(404, "not-found", "There is nothing at this path.")
+            return problem(503, "not-ready", "The gateway is starting, stopping or has no keys.")
+        return problem(404, "not-found", "Nothing exists at this path.")

@@ -1,11 +1,11 @@
-"""Connections to the origin, dealt out: so many in all, and at most a share to each subject.
+"""Connections to the origin: limited in total, and to a share for each subject.
 
-A request is on the account of somebody who waits for its answer. Where several do (a flight, a
-hub), any of them will do, and who joins later as well: so nobody waits because of whom he shares
-with. Who finds nothing free stands in the line of his subject. Lines take turns, so that another's
-next request is served soon, however many one subject has waiting.
+A request is charged to a subject that waits for its response. If several do (a flight, a hub), any
+of them can pay, including later ones, so sharing never makes a reader wait longer. A request that
+finds no free connection joins its subject's queue. Queues take turns, so one subject with many
+requests does not delay the others.
 
-Whenever something is free, everyone who waits has all of his share.
+While a connection is free, every waiting subject has used up its share.
 """
 
 import asyncio
@@ -13,19 +13,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-OURS = "\0gateway"  # what no client has asked for; no subject looks like this
+OURS = "\0gateway"  # for requests without a client; no subject looks like this
 
 
 class Payers:
-    """The subjects that wait for one request: one who is known, and perhaps others, who are looked
-    for when he has not enough."""
+    """The subjects that wait for one request: the first, and perhaps others, which are looked up
+    if its share is used up."""
 
     __slots__ = ("_join", "_others", "subjects")
 
     def __init__(self, subject: str = OURS, others: Callable[[], Iterable[str]] = tuple) -> None:
         self.subjects = {subject: None}
         self._others = others
-        self._join: Callable[[str], None] | None = None  # while the request stands in line
+        self._join: Callable[[str], None] | None = None  # while the request is queued
 
     def add(self, subject: str) -> None:
         if subject not in self.subjects:
@@ -35,7 +35,7 @@ class Payers:
 
     @contextmanager
     def in_line(self, join: Callable[[str], None]) -> Iterator[None]:
-        """`join` is called for each subject, those included who come meanwhile."""
+        """`join` is called for each subject, including those that arrive meanwhile."""
         self.subjects |= dict.fromkeys(self._others())
         for subject in self.subjects:
             join(subject)
@@ -54,10 +54,10 @@ class Slots:
         self._most = self._free = most
         self._share = most_of_subject
         self._held: dict[str, int] = {}
-        self._lines: OrderedDict[str, dict[Waiting, None]] = OrderedDict()  # the next turn first
+        self._lines: OrderedDict[str, dict[Waiting, None]] = OrderedDict()  # next turn first
 
     def take_now(self, payers: Payers) -> str | None:
-        """The subject that pays, and for whom `release` is due; None if one must wait."""
+        """The subject that pays, to be passed to `release`; None if the request must wait."""
         if self._free:
             for subject in payers.subjects:
                 if self._has_share(subject):
@@ -65,7 +65,7 @@ class Slots:
         return None
 
     async def take(self, payers: Payers) -> str:
-        """The same, when it is free."""
+        """The same, once a connection is free."""
         waiting: Waiting = asyncio.get_running_loop().create_future()
 
         def line_up(subject: str) -> None:
@@ -76,7 +76,7 @@ class Slots:
             with payers.in_line(line_up):
                 return await waiting
         except BaseException:
-            if waiting.done() and not waiting.cancelled():  # it came as we left
+            if waiting.done() and not waiting.cancelled():  # granted while we were cancelled
                 self.release(waiting.result())
             raise
         finally:
@@ -92,7 +92,7 @@ class Slots:
         self._serve()
 
     def are_used_up_by(self, payers: Payers) -> bool:
-        """Whether it is their own share that keeps them waiting."""
+        """Whether they wait because of their own share."""
         return self._share < self._most and not any(map(self._has_share, payers.subjects))
 
     def _has_share(self, subject: str) -> bool:
@@ -108,7 +108,7 @@ class Slots:
             line = self._lines[subject]
             waiting = next(iter(line))
             self._leave(waiting, [subject])
-            if not waiting.done():  # else it was served in another line, or has left
+            if not waiting.done():  # otherwise served from another queue, or cancelled
                 waiting.set_result(self._give(subject))
                 if subject in self._lines:
                     self._lines.move_to_end(subject)

@@ -1,12 +1,12 @@
-"""What clients have not read yet of answers that are too large to be kept.
+"""Unread parts of responses that are too large for the cache.
 
-Such an answer is taken in as fast as the origin gives it, so that its connection is free again
-whatever the pace of the client. What the client has no room for waits here: a little in memory, the
-rest in a file without a name, which is written and read by a thread.
+Such a response is read as fast as the origin sends it, so that its connection becomes free
+regardless of the client's pace. Data that the client has no room for waits here: a little in
+memory, the rest in an unnamed file, written and read by a thread.
 
-The room is bounded, in all and for each subject. Where the origin tells the length, room for all of
-it is taken before the answer begins, or the client is refused; so it is never cut for want of room.
-Where it does not, room is taken step by step, and an answer that finds no more is cut.
+The room is limited, in total and per subject. If the length is known, all of it is reserved before
+the response starts, or the client is refused, so the response is never cut for lack of room. If
+not, room is reserved step by step, and a response that finds no more is cut.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from wire.exchange import Exchange
 
 log = logging.getLogger("weir.gateway")
 
-MEMORY_BYTES = 64 * 1024  # of one answer
+MEMORY_BYTES = 64 * 1024  # per response
 BLOCK_BYTES = 32 * 1024  # handed to a client at a time
-STEP_BYTES = 4 * 1024 * 1024  # of room for an answer of unknown length
+STEP_BYTES = 4 * 1024 * 1024  # of room for a response of unknown length
 
 _NO_ROOM = {
-    Short.FOR_ALL: (503, "too-much-unread", "Too many large answers wait to be read."),
+    Short.FOR_ALL: (503, "too-much-unread", "Too many large responses are waiting to be read."),
     Short.FOR_SUBJECT: (
         429,
         "too-much-unread-of-subject",
-        "Too many of your large answers wait to be read: read them first.",
+        "Too many of your large responses are waiting to be read; read them first.",
     ),
 }
 
@@ -44,7 +44,7 @@ Result = TypeVar("Result")
 
 
 class Overflow(Exception):
-    """An answer has no more room, or the disk has none: it cannot go on."""
+    """No room is left for the response, or on the disk."""
 
 
 class Spools:
@@ -63,7 +63,7 @@ class Spools:
         return self.room.total
 
     def try_folder(self) -> None:
-        """Raises OSError if files cannot be made there."""
+        """Raises OSError if files cannot be created there."""
         self.make_file().close()
 
     @contextmanager
@@ -80,7 +80,7 @@ class Spools:
     # -- for spools ----------------------------------------------------------------------------
 
     def take(self, subject: str, amount: int) -> tuple[int, Short | None]:
-        """Room for so much, or for as much as one can have at all."""
+        """Reserve room for this much, or for the most that is ever granted."""
         amount = min(amount, self._most)
         short = self.room.take(subject, amount)
         return (amount if short is None else 0), short
@@ -89,16 +89,16 @@ class Spools:
         return tempfile.TemporaryFile(buffering=0, prefix="weir-", dir=self._folder)
 
     async def work(self, task: Callable[[], Result]) -> Result:
-        """Raises Overflow: a disk that is full, or broken, is no reason for more than that."""
+        """Raises Overflow if the disk is full or broken."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self.thread, task)
         except OSError as error:
-            log.error("large answers cannot be kept for slow readers: %s", error.strerror)
+            log.error("cannot spool large responses for slow readers: %s", error.strerror)
             raise Overflow from error
 
 
 class Spool:
-    """Bytes in the order in which they came: the oldest in memory, what came later in the file."""
+    """Bytes in order of arrival: the oldest in memory, later ones in the file."""
 
     def __init__(self, spools: Spools, subject: str) -> None:
         self._spools = spools
@@ -106,7 +106,7 @@ class Spool:
         self._reserved = 0
         self._memory: deque[bytes] = deque()
         self._memory_bytes = 0
-        self._file: BinaryIO | None = None  # the thread's alone
+        self._file: BinaryIO | None = None  # used by the thread only
         self._has_file = False
         self._written = self._read = 0  # positions in the file
 
@@ -114,7 +114,7 @@ class Spool:
         return bool(self._memory) or self._read < self._written
 
     def reserve(self, length: int | None) -> None:
-        """Room for an answer that is about to begin. Raises ProtocolError."""
+        """Reserve room for a response that is about to start. Raises ProtocolError."""
         if length is not None and length <= MEMORY_BYTES:
             return
         short = self._take(STEP_BYTES if length is None else length)
@@ -128,7 +128,7 @@ class Spool:
             self._memory.append(data)
             self._memory_bytes += len(data)
             return
-        start = self._written if in_file else 0  # what was read to its end is written over
+        start = self._written if in_file else 0  # reuse the file once it is fully read
         while start + len(data) > self._reserved:
             if self._take(STEP_BYTES) is not None:
                 raise Overflow
@@ -138,7 +138,7 @@ class Spool:
         self._written = start + len(data)
 
     async def get(self) -> bytes:
-        """The next bytes, a moderate amount; empty when nothing waits. Raises Overflow."""
+        """The next bytes, a moderate amount; empty if there are none. Raises Overflow."""
         if self._memory:
             data = self._memory.popleft()
             self._memory_bytes -= len(data)
@@ -176,7 +176,7 @@ class Spool:
         assert self._file is not None
         data = os.pread(self._file.fileno(), size, position)
         if not data:
-            raise OSError("the file is shorter than what was written to it")
+            raise OSError("the file is shorter than the data written to it")
         return data
 
     def _close_file(self) -> None:
@@ -185,7 +185,7 @@ class Spool:
 
 
 class Outlet:
-    """One answer's way to a client who may be slower than it comes. `sent` is what he was given."""
+    """One response on its way to a possibly slow client. `sent` counts the bytes passed on."""
 
     def __init__(self, exchange: Exchange, spool: Spool, frame: Callable[[bytes], bytes]) -> None:
         self._exchange = exchange

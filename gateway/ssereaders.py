@@ -1,7 +1,7 @@
-"""An SSE reader: an event stream that lasts until its time, its token or its stream is over.
+"""An SSE reader: an event stream that lasts until its time, its token or its stream ends.
 
-It has no task while it waits: it is an object that is handed entries, and writes to its connection
-there and then. It watches its own clock.
+It has no task while it waits: it is an object that gets entries and writes them to its connection
+at once. It keeps its own deadlines.
 """
 
 import asyncio
@@ -22,15 +22,14 @@ from protocol.replies import Reply
 from protocol.sse import ROTATION_JITTER, comment
 from wire.encoding import LAST_CHUNK
 
-LONGEST_SECS = 3600.0  # that the end of a large event may take, whoever takes it
-# Why a token is of no use any more, by the reason in its refusal: the last words to an event stream
-# say so, because to come back with it would be of no use. Readers that do not know the event pass
-# over it.
+LONGEST_SECS = 3600.0  # limit for the rest of a large event
+# Why a token is no longer valid, by the reason of its refusal. The last event of a stream says so,
+# because reconnecting with it would fail. Readers that do not know the event ignore it.
 TOKEN_ENDS = {"expired": "token-expired", "revoked": "token-revoked"}
 
 
 class SseReader:
-    """`offset` is where it stands."""
+    """`offset` is its current position."""
 
     __slots__ = (
         "_answers",
@@ -70,8 +69,8 @@ class SseReader:
         self._gone = gone
         self._frames = Frames(call.knows_chunks, self._count)
         self._greeted = False
-        self._outgoing: Outgoing | None = None  # while a large event is on its way
-        self._ending = ""  # why it ends as soon as that is out
+        self._outgoing: Outgoing | None = None  # while a large event is being sent
+        self._ending = ""  # why it ends once that is sent
         self._incarnation = ""  # of what was shown
         loop = asyncio.get_running_loop()
         expires_in = call.principal.expires_at - time.time()
@@ -99,8 +98,8 @@ class SseReader:
         return self._greeted
 
     def end(self, reason: str, last: bytes = b"") -> None:
-        """A clean end: the client reconnects from the last offset it was told. If it is taking a
-        large event, that is after it: who needs long for one would never get it."""
+        """A clean end: the client reconnects from its last offset. If a large event is being sent,
+        the end comes after it: slow clients would never get it otherwise."""
         if not self.is_open:
             return
         self._close()
@@ -131,7 +130,7 @@ class SseReader:
         self._answers.records.finish(self.call, 200, self.bytes_sent, ended=reason)
 
     def drop(self, reason: str) -> None:
-        """The hard way, for a client that takes nothing any more."""
+        """Abort the connection of a client that no longer reads."""
         if self.is_open or self._ending:
             self._close()
             unsent = self.call.exchange.backlog() + self._not_given()
@@ -150,7 +149,7 @@ class SseReader:
             self._answers.records.finish(self.call, status, self.bytes_sent, ended="client-left")
 
     def refuse(self, reply: Reply, error: str = "") -> None:
-        """Before it began: an ordinary answer."""
+        """Before the stream started: an ordinary response."""
         if self.is_open:
             self._close()
             self._answers.send_reply(self.call, reply, error=error)
@@ -183,7 +182,7 @@ class SseReader:
         self._timer = asyncio.get_running_loop().call_at(at, self._tick)
 
     def end_if_due(self) -> bool:
-        """Whether time was up. Of a token even before the first event: then it is a refusal."""
+        """Whether its time is up. If the token expires before the first event, it is refused."""
         if asyncio.get_running_loop().time() < self._deadline and not self._has_expired():
             return False
         if not self._ended_by_token:
@@ -194,12 +193,12 @@ class SseReader:
         return True
 
     def _has_expired(self) -> bool:
-        """By the clock that tokens are judged by: the loop's runs up to a turn behind."""
+        """By the clock used for tokens: the loop's clock may lag by one iteration."""
         return self._ended_by_token and time.time() >= self.call.principal.expires_at
 
     def _end_with_token(self, reason: Reason) -> None:
         ended = TOKEN_ENDS[reason]
-        if self._greeted and self._outgoing is not None:  # he has no right to the rest of it
+        if self._greeted and self._outgoing is not None:  # it may not get the rest
             self.drop(ended)
         elif self._greeted:
             self.end(ended, b'event: end\ndata:{"reason":"%b"}\n\n' % ended.encode())
@@ -211,7 +210,7 @@ class SseReader:
     # -- events --------------------------------------------------------------------------------
 
     def show(self, delivery: Delivery) -> None:
-        """Send an entry that begins where we stand."""
+        """Send an entry that begins at our offset."""
         entry = delivery.entry
         if entry.incarnation != self._incarnation and not self._belongs(entry):
             return
@@ -225,7 +224,7 @@ class SseReader:
             self.write(frames.whole(delivery), delivery.at)
 
     def _belongs(self, entry: Entry) -> bool:
-        """A stream that was made anew is another one, and this reader's has ended."""
+        """A re-created stream is a different one, and this reader's has ended."""
         if entry.incarnation and self._incarnation:
             self.end("deleted")
             return False
@@ -244,27 +243,27 @@ class SseReader:
         self._last_write = at
 
     def _is_slow(self) -> bool:
-        """By what it was given before: a large event makes nobody slow."""
+        """Judged by earlier data: a single large event does not make a reader slow."""
         if self._backlog() <= self._max_backlog:
             return False
         self.drop("slow")
         return True
 
     def _backlog(self) -> int:
-        """What the client has to take before more can come. What waits for its turn alone, while
-        the connection has room, is none of his."""
+        """Bytes that the client must read before more can be sent, without data that only waits for
+        its turn while the connection has room."""
         exchange, outgoing = self.call.exchange, self._outgoing
         waiting = outgoing.size if outgoing is not None and exchange.is_full else 0
         return exchange.backlog() + waiting
 
     def _not_given(self) -> int:
-        """Of `bytes_sent`, what is not with the connection yet."""
+        """The part of `bytes_sent` that the connection does not have yet."""
         return 0 if self._outgoing is None else self._outgoing.size - self._outgoing.unmade
 
     # -- large events --------------------------------------------------------------------------
 
     def _show_large(self, entry: Entry, at: float) -> None:
-        """In slices as the client takes them, from bytes that all readers share."""
+        """In slices as the client reads them, from bytes shared by all readers."""
         if not self.is_open or self._is_slow():
             return
         if self._outgoing is None:
@@ -285,7 +284,7 @@ class SseReader:
         self.bytes_sent += size
 
     def _has_taken(self) -> None:
-        """The client took some of what waits for it."""
+        """The client has read some of its data."""
         self._last_write = asyncio.get_running_loop().time()
         if self._outgoing is None or self._outgoing.size:
             return
@@ -301,7 +300,7 @@ class SseReader:
             self._outgoing = None
 
     async def drain(self) -> None:
-        """Until the client can take more; raises ConnectionError when it has left."""
+        """Wait until the client can take more; raises ConnectionError if it disconnected."""
         if self._outgoing is not None:
             await self._outgoing.drain()
             self._has_taken()

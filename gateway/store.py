@@ -15,7 +15,7 @@ Key = tuple[str, str]  # stream, part (`rules.routes` names them)
 
 
 class _Sized(LRUCache[Key, Entry]):
-    """Tells of every entry that leaves."""
+    """Reports every entry that leaves."""
 
     def __init__(self, max_bytes: int, left: Callable[[Key], None]) -> None:
         super().__init__(max_bytes, getsizeof=lambda entry: entry.size)
@@ -33,7 +33,7 @@ class Store:
         self._entries = _Sized(max_bytes, self._forget)
         self._max_object_bytes = min(max_object_bytes, max_bytes)
         self._parts: dict[str, set[str]] = {}
-        self._tails: dict[str, set[str]] = {}  # those of them that a write makes obsolete
+        self._tails: dict[str, set[str]] = {}  # parts that a write makes obsolete
         self.evicted = 0
 
     @property
@@ -50,7 +50,7 @@ class Store:
         return stream in self._parts
 
     def put(self, entry: Entry) -> bool:
-        """Also after an entry has grown by a form: its size is counted anew."""
+        """Also called when an entry got a new form, to update its size."""
         key = (entry.stream, entry.part)
         if entry.size > self._max_object_bytes:
             self.drop(*key)
@@ -79,23 +79,23 @@ class Store:
             self._unlist((stream, part))
 
     def drop_tails(self, stream: str) -> None:
-        """Everything that a write makes obsolete."""
+        """Drop everything that a write makes obsolete."""
         for part in list(self._tails.get(stream, ())):
             self.drop(stream, part)
 
     def drop_some(self, stream: str, leaves: Callable[[str], bool]) -> None:
-        """Those of its parts for which `leaves` holds."""
+        """Drop the parts for which `leaves` is true."""
         for part in [part for part in self._parts.get(stream, ()) if leaves(part)]:
             self.drop(stream, part)
 
     def drop_others(self, stream: str, incarnation: str) -> None:
-        """What is of another incarnation, or of one that its origin did not name."""
+        """Drop parts of other or unknown incarnations."""
         for part in list(self._parts.get(stream, ())):
             if self._entries[stream, part].incarnation != incarnation:
                 self.drop(stream, part)
 
     def purge(self, stream: str) -> int:
-        """Everything of one stream; how many entries that were."""
+        """Drop everything of a stream; returns the number of entries."""
         parts = self._parts.pop(stream, set())
         self._tails.pop(stream, None)
         for part in parts:

@@ -1,9 +1,9 @@
-"""What is known of a stream beside its chunks: which incarnation, whether it can expire, and where
-its data begins.
+"""Facts about a stream besides its chunks: its incarnation, whether it can expire, and where its
+data begins.
 
-An answer of another incarnation is news only if its request left after the present incarnation was
-told: a slow old answer must not bring an old stream back. Of two that were under way at the same
-time nobody can say which is the older, so then neither is believed.
+A response with another incarnation is news only if its request was sent after the current
+incarnation was learned: a slow old response must not bring an old stream back. If both requests
+overlapped, it is unknown which is older, so neither is trusted.
 """
 
 from dataclasses import dataclass
@@ -22,27 +22,27 @@ MAX_STREAMS = 100_000
 class News(Enum):
     NOTHING = auto()
     FIRST = auto()  # an incarnation, where none was known
-    REPLACED = auto()  # a new incarnation: everything stored is of the old one
-    CONTESTED = auto()  # this answer or what is stored is of an old one
+    REPLACED = auto()  # a new incarnation: everything stored belongs to the old one
+    CONTESTED = auto()  # this response or the stored parts are outdated
 
 
 @dataclass(slots=True)
 class StreamFacts:
     incarnation: str = ""
-    told_at: int = 0  # a stamp of when we heard of the incarnation
+    told_at: int = 0  # stamp of when the incarnation was learned
     expiry: Expiry = Expiry.UNKNOWN
     ttl_s: float | None = None
     touched_at: float = 0.0  # when the origin last saw a read
-    earliest: str = ""  # below it there is only a snapshot
-    introduced: int = 0  # the era in which the origin was asked about the stream itself
-    large_bootstrap: bool = False  # the last one was too large to be kept
+    earliest: str = ""  # everything before it is in a snapshot
+    introduced: int = 0  # the era in which the origin confirmed the stream
+    large_bootstrap: bool = False  # the last one was too large to store
 
 
 class Streams:
     def __init__(self) -> None:
-        self.stamps = count(1)  # one order for all that leaves and comes
+        self.stamps = count(1)  # orders all requests and responses
         self._known: LRUCache[str, StreamFacts] = LRUCache(MAX_STREAMS)
-        self._era = 1  # between two moments when notices may have been missed
+        self._era = 1  # incremented when notices may have been missed
 
     def get(self, stream: str) -> StreamFacts:
         known = self._known.get(stream)
@@ -57,8 +57,8 @@ class Streams:
         self._known.pop(stream, None)
 
     def recent(self, most: int) -> list[str]:
-        """Names of streams that answers have told of, the newest first. Whoever only looks keeps
-        none of them in memory: the base class's way of reading does not count as a use."""
+        """Names of known streams, newest first. Listing them does not count as a use: it reads
+        through the base class."""
         told = (name for name in reversed(list(self._known)) if self._is_told(name))
         return list(islice(told, most))
 
@@ -67,7 +67,7 @@ class Streams:
         return known.incarnation != "" or known.expiry is not Expiry.UNKNOWN
 
     def introduce(self, stream: str) -> None:
-        """The origin has said what the stream is now and where it begins."""
+        """The origin has confirmed the stream's incarnation and beginning."""
         self.get(stream).introduced = self._era
 
     def is_introduced(self, known: StreamFacts) -> bool:
@@ -77,7 +77,7 @@ class Streams:
         self._era += 1
 
     def learn_incarnation(self, stream: str, incarnation: str, departure: int) -> News:
-        """From the answer to a request that left at the stamp `departure`, and has come now."""
+        """From a response that just arrived, to a request sent at the stamp `departure`."""
         known = self.get(stream)
         if not incarnation or incarnation == known.incarnation:
             return News.NOTHING
@@ -89,13 +89,13 @@ class Streams:
         return News.FIRST if first else News.REPLACED
 
     def learn_expiry(self, stream: str, head: ReplyHead) -> None:
-        """From the answer to a HEAD, or from a PUT that succeeded: it has the same headers."""
+        """From the response to a HEAD or a successful PUT, which has the same headers."""
         known = self.get(stream)
         known.ttl_s = head.ttl_s
         known.expiry = Expiry.POSSIBLE if head.can_expire else Expiry.NEVER
 
     def learn_earliest(self, stream: str, earliest: str) -> bool:
-        """Whether it is news. Within an incarnation it only grows."""
+        """Whether it is new. Within an incarnation it only grows."""
         known = self.get(stream)
         if earliest <= known.earliest and are_ordered(earliest, known.earliest):
             return False
@@ -103,7 +103,7 @@ class Streams:
         return True
 
     def needs_touch(self, stream: str, now: float) -> bool:
-        """Reads renew a sliding window; a live reader who joins others must not let it run out."""
+        """Reads renew a sliding expiry, so live readers that share a hub must renew it too."""
         known = self._known.get(stream)
         if known is None or known.ttl_s is None:
             return False

@@ -1,4 +1,4 @@
-"""Tasks with an owner: none is lost, and all end with it."""
+"""Tasks with an owner: none is lost, and all end with their owner."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,7 +16,7 @@ class Tasks:
         return task
 
     async def wait(self, seconds: float) -> None:
-        """Until all have ended, those included that were started meanwhile, or time is up."""
+        """Until all have ended, including those started meanwhile, or time is up."""
         now = asyncio.get_running_loop().time
         end = now() + seconds
         while self._running and (left := end - now()) > 0:

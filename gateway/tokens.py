@@ -1,7 +1,7 @@
 """Tokens to principals: verified once, remembered by the hash of the whole token.
 
-A remembered token dies with its time, with its key, and with its revocation, which is looked up
-again every few seconds. The rules of what is in a token are in `rules/claims.py`.
+A remembered token is dropped when it expires, when its key is removed, or when it is revoked, which
+is looked up every few seconds. `rules/claims.py` has the rules for the contents of a token.
 """
 
 import logging
@@ -24,9 +24,9 @@ log = logging.getLogger("weir.gateway")
 
 
 class Revoked(Protocol):
-    """Where nobody can tell, the last answer holds, and before the first one a token is good: it is
-    signed, its life is its issuer's choice, and a Redis that the gateway can do without must not
-    lock out every reader."""
+    """If the lookup fails, the last result holds; before the first one a token is valid: it is
+    signed, its issuer chose its lifetime, and an outage of the optional Redis must not lock out
+    every reader."""
 
     async def __call__(self, token_id: str, subject: str) -> bool:
         """Whether either is revoked."""
@@ -42,7 +42,7 @@ class Remembered:
     principal: Principal
     key: bytes  # identity of the key; empty if the token named none
     generation: int  # of the key set that `key` was last seen in
-    good_until: float  # then it needs verify() again
+    good_until: float  # after that it needs verify() again
     asked_at: float = -math.inf  # when its revocation was last looked up
     revoked: bool = False
 
@@ -53,11 +53,11 @@ class Tokens:
         self._keys = keys
         self._revoked = revoked
         self._remembered: LRUCache[bytes, Remembered] = LRUCache(auth.remembered_tokens)
-        self.verified = 0  # signatures found good
-        self.unknown_revocations = 0  # lookups without an answer
+        self.verified = 0  # valid signatures
+        self.unknown_revocations = 0  # failed lookups
         for name in ("issuer", "audience"):
             if not getattr(auth, name):
-                log.warning("auth.%s is not set: tokens made for others are taken as well", name)
+                log.warning("auth.%s is not set: tokens issued for others are accepted", name)
 
     @property
     def ready(self) -> bool:
@@ -69,18 +69,18 @@ class Tokens:
         return len(self._remembered)
 
     def known(self, token: str, now: float) -> Principal | None:
-        """The principal of a token that needs no further check; None means: ask verify()."""
+        """The principal of a token that needs no further check; None means: call verify()."""
         entry = self.recall(token)
         return entry.principal if entry is not None and self.stands(entry, now) else None
 
     def recall(self, token: str) -> Remembered | None:
-        """What is remembered of a token, good or not: for those who keep it and ask `stands`."""
+        """The remembered token, valid or not: for callers that keep it and check `stands`."""
         if len(token) > self._auth.max_token_bytes or not token.isascii():
             return None
         return self._remembered.get(sha256(token.encode()).digest())
 
     def stands(self, entry: Remembered, now: float) -> bool:
-        """Whether a remembered token is good as it is, without asking anyone."""
+        """Whether a remembered token is valid without further checks."""
         if now >= entry.good_until:
             return False
         return entry.generation == self._keys.generation or self._key_stands(entry)
@@ -102,7 +102,7 @@ class Tokens:
         return entry.principal
 
     async def withdrawn(self, identities: Sequence[Identity]) -> list[bool]:
-        """Which tokens, once good, have lost their key or been revoked since."""
+        """Which of these tokens have since lost their key or been revoked."""
         kept = self._keys.current.identities
         gone = [key not in kept for _, _, key in identities]
         if self._revoked is None:
@@ -111,7 +111,7 @@ class Tokens:
         return list(map(or_, gone, revoked))
 
     def _recall(self, digest: bytes, now: float) -> Remembered | None:
-        """A token whose signature and claims are still good."""
+        """A token whose signature and claims are still valid."""
         entry = self._remembered.get(digest)
         if entry is not None and now < entry.principal.expires_at and self._key_stands(entry):
             return entry
@@ -119,7 +119,7 @@ class Tokens:
         return None
 
     def _key_stands(self, entry: Remembered) -> bool:
-        """Whether the key is still in the set; a token that named none is verified again."""
+        """Whether the key is still in the set; a token without a key id is verified again."""
         if entry.generation == self._keys.generation:
             return True
         if entry.key not in self._keys.current.identities:
@@ -150,7 +150,7 @@ class Tokens:
         return key
 
     async def _look_up(self, entry: Remembered, revoked: Revoked, now: float) -> None:
-        """Ask for a revocation when the last answer is old."""
+        """Look up the revocation if the last result is old."""
         if now < entry.asked_at + RECHECK_SECS:
             return
         principal = entry.principal

@@ -1,19 +1,17 @@
 """The client to the origin: two pools of connections, timeouts, retries, the circuit breaker.
 
-Live tails have a pool of their own, so a thousand waiting long-polls never hold up a catch-up. An
-answer comes back whole and checked, or as an UpstreamError: a body that was cut short, encoded, or
-without a length to tell whether it was, is never passed on as a 200. Exceptions of aiohttp end
-here.
+Live tails have their own pool, so a thousand waiting long-polls never delay a catch-up read. A
+response is either complete and checked, or an UpstreamError: a body that is truncated, encoded, or
+of unknown length is never passed on as a 200. No aiohttp exceptions leave this module.
 
-What is sent twice. A request of which nothing was sent may always be tried again: no connection
-came about. One that left may have been carried out, whatever happened to the connection then, so
-only GET, HEAD and appends with producer headers are repeated, and only before a response head. A
-connection that the origin closed while it was idle is found out before it is used: an idle
-connection that has something to read has ended. What is left is a close that is still on its way to
-us. It fails a plain append (502, `sent`), and is rare, because our idle time is below that of the
-servers.
+Retries: a request that was never sent, because there was no connection, can always be retried. A
+request that was sent may have been executed, so only GET, HEAD and appends with producer headers
+are repeated, and only before a response head. A connection that the origin closed while idle is
+detected before use: an idle connection with something to read has ended. What remains is a close
+that is still in transit. It fails a plain append (502, `sent`), and is rare, because our idle
+timeout is shorter than the servers'.
 
-A timeout is not repeated: the time is gone.
+A timeout is not retried: the time is used up.
 """
 
 import asyncio
@@ -62,15 +60,15 @@ from protocol.names import ACCESS_KEY
 
 log = logging.getLogger("weir.gateway.upstream")
 
-LARGE_BYTES = 2 * 1024 * 1024  # more than a chunk: such an answer takes its turn ...
-LARGE_AT_ONCE = 4  # ... so that no more of them are on their way into memory
-UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # a body has that much time before the first byte's begins
+LARGE_BYTES = 2 * 1024 * 1024  # more than a chunk: only a few such responses ...
+LARGE_AT_ONCE = 4  # ... are read into memory at a time
+UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # time allowed for a body before the response timeout
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "weir"}
 
 
 class Upstream:
-    """`requests`, `failures` and `retries` count what happened, for the metrics."""
+    """`requests`, `failures` and `retries` are counters for the metrics."""
 
     def __init__(
         self,
@@ -93,7 +91,7 @@ class Upstream:
             **_access_key(self._config.access_key),
         }
         self.breaker = Breaker(self._config.breaker_failures, self._config.breaker_secs)
-        self.requests: Counter[str] = Counter()  # by kind; each attempt that left
+        self.requests: Counter[str] = Counter()  # by kind; each attempt that was sent
         self.failures: Counter[str] = Counter()  # by code
         self.retries = 0
 
@@ -120,7 +118,7 @@ class Upstream:
 
     @property
     def is_up(self) -> bool:
-        """Not from when the breaker opens until the origin has answered again."""
+        """False from when the breaker opens until the origin responds again."""
         return self.breaker.is_closed
 
     async def fetch(
@@ -132,7 +130,7 @@ class Upstream:
         payers: Payers | None = None,
         on_departure: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
-        """The whole answer. `on_departure` is called once, just before the first byte can leave."""
+        """The complete response. `on_departure` is called once, just before the first byte."""
         limit = self._max_bytes if max_bytes is None else max_bytes
         flight = _Attempts(self, request, live, on_departure)
         pool = self._live if live else self._ordinary
@@ -161,8 +159,8 @@ class Upstream:
         payers: Payers | None = None,
         on_departure: Callable[[], None] | None = None,
     ) -> AsyncIterator[UpstreamStream]:
-        """The head, and the body in pieces as they come; ends the connection if left early. While
-        it is open it takes up a connection: nobody may wait for a client in there."""
+        """The head, and the body in pieces as they arrive; leaving early closes the connection. It
+        occupies a connection while it is open, so do not wait for a client inside."""
         idle_s = self._config.live_timeout_secs if live else self._config.idle_timeout_secs
         flight = _Attempts(self, request, live, on_departure, PIECEWISE_BYTES)
         pool = self._live if live else self._ordinary
@@ -180,10 +178,10 @@ class Upstream:
     # -- one request -------------------------------------------------------------------------------
 
     async def _take_slot(self, pool: "_Pool", payers: Payers) -> str:
-        """Wait for one of the pool's connections to be free; who pays gives it back."""
+        """Wait for a free connection of the pool; returns the paying subject."""
         if pool.connections.closed:
             raise UpstreamError(503, UNAVAILABLE, "The gateway is stopping.")
-        if wait_s := self.breaker.wait_s(self._clock()):  # its connection would be of no use
+        if wait_s := self.breaker.wait_s(self._clock()):  # a connection would be useless
             raise self._away(wait_s)
         payer = await self._take_turn(pool.slots, payers)
         if pool.connections.closed:
@@ -204,7 +202,7 @@ class Upstream:
     async def _read_whole(
         self, request: UpstreamRequest, begun: BegunAnswer, max_bytes: int, payers: Payers
     ) -> bytes:
-        """Large answers come in a few at a time: each is in memory before anyone has it."""
+        """Only a few large responses are read at a time: each is buffered in memory."""
         if request.method == "HEAD" or begun.status in NO_BODY:
             return b""
         length, idle_s = begun.length or 0, self._config.idle_timeout_secs
@@ -222,12 +220,12 @@ class Upstream:
         status, code, text = 503, BUSY, "All connections to the origin are in use."
         if slots.are_used_up_by(payers):
             status, code = 429, BUSY_FOR_SUBJECT
-            text = "You use as many connections to the origin as you may."
+            text = "You are using your share of the origin's connections."
         self.failures[code] += 1
         return UpstreamError(status, code, text, (("Retry-After", "1"),))
 
     async def _begin(self, flight: "_Attempts", connections: Connections) -> BegunAnswer:
-        """Send until a head has come that may be passed on; tell the breaker."""
+        """Send until a usable head arrives; report to the breaker."""
         try:
             with self.breaker.attempt(self._clock()) as attempt:
                 return await self._attempt(flight, connections, attempt)
@@ -288,12 +286,12 @@ class Upstream:
                 return
             yield piece
 
-    # -- what it tells -----------------------------------------------------------------------------
+    # -- reporting ---------------------------------------------------------------------------------
 
     def departing(self, flight: "_Attempts") -> None:
-        """A connection is there and the request is about to be written to it."""
+        """The request is about to be written to a connection."""
         self.requests[_kind(flight.request, flight.live)] += 1
-        if flight.live:  # its answer may be long in coming, and the origin is there
+        if flight.live:  # the response may take long, but the origin is up
             self._succeed()
 
     def first_byte_s(self, live: bool) -> float:
@@ -302,7 +300,7 @@ class Upstream:
     def _away(self, wait_s: float) -> UpstreamError:
         self.failures[UNAVAILABLE] += 1
         wait = ("Retry-After", str(math.ceil(wait_s)))
-        text = "The origin is away: the circuit breaker is open."
+        text = "The origin is unavailable: the circuit breaker is open."
         return UpstreamError(503, UNAVAILABLE, text, (wait,))
 
     def _succeed(self) -> None:
@@ -311,14 +309,14 @@ class Upstream:
         self.breaker.succeed()
 
     def _report(self, attempt: Attempt, error: UpstreamError, live: bool) -> None:
-        """Of live tails only a missing connection counts: a restart cuts all of them at once."""
-        if error.code == BAD_ANSWER:  # whoever answers is there
+        """For live tails only a failed connection counts: a restart cuts all of them at once."""
+        if error.code == BAD_ANSWER:  # the origin responded, so it is up
             self._succeed()
         elif not (live and error.sent):
             before = self.breaker.opened
             attempt.fail(self._clock())
             if self.breaker.opened > before:
-                log.warning("the origin is away: %s", error.detail)
+                log.warning("the origin is unavailable: %s", error.detail)
 
     def _failed(self, error: Exception, *, sent: bool) -> UpstreamError:
         ours = explain(error, sent)
@@ -327,14 +325,14 @@ class Upstream:
 
 
 class _Pool(NamedTuple):
-    """Connections of one use, and how many may be busy at a time."""
+    """Connections of one kind, and how many may be busy at a time."""
 
     slots: Slots
     connections: Connections
 
 
 class _Attempts:
-    """One request on its way, over all its attempts."""
+    """One request with all its attempts."""
 
     def __init__(
         self,
@@ -353,7 +351,7 @@ class _Attempts:
         self.sent = False  # by any attempt
 
     def depart(self) -> float:
-        """A connection is there. Returns the time for the answer's head to come."""
+        """A connection is available. Returns the timeout for the response head."""
         self._upstream.departing(self)
         if self._on_departure is not None and not self.sent:
             self._on_departure()
@@ -370,14 +368,14 @@ class _Attempts:
 
 
 def _basic_auth(url: URL) -> dict[str, str]:
-    """Credentials in the origin's URL; a forwarded token goes before them."""
+    """Credentials in the origin's URL; a forwarded token overrides them."""
     if url.user is None:
         return {}
     return {"authorization": aiohttp.encode_basic_auth(url.user, url.password or "")}
 
 
 def _access_key(key: str) -> dict[str, str]:
-    """By which an origin of ours knows us; nothing that a client sends gets this name."""
+    """Identifies us to our own origin; clients cannot set this header."""
     return {ACCESS_KEY.lower(): key} if key else {}
 
 

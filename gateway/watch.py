@@ -1,8 +1,8 @@
-"""Live readers whose token is withdrawn while they wait: revoked, or its key taken away.
+"""Ends live readers whose token is withdrawn: revoked, or its key removed.
 
-A live reader shows its token once, so somebody else must ask about it: once for all readers with
-the same token, a little more often than a token in use is looked up anyway, and at once when a
-token comes that was not asked about lately. A reader has no task and no timer for this.
+A live reader sends its token only once, so the token must be checked again meanwhile: once for all
+readers with the same token, slightly more often than tokens in use are looked up anyway, and at
+once for a token that was not checked recently. Readers need no task or timer for this.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ from gateway.tokens import RECHECK_SECS
 
 log = logging.getLogger("weir.gateway")
 
-PERIOD_SECS = RECHECK_SECS - 1.0  # and so a withdrawal takes no longer than with other reads
+PERIOD_SECS = RECHECK_SECS - 1.0  # so a withdrawal is as fast as for other reads
 ASKED_AT_ONCE = 250
 
 Withdrawn = Callable[[Sequence[Identity]], Awaitable[list[bool]]]
 
 
 class Watch:
-    """`withdrawn` is None where there are no tokens."""
+    """`withdrawn` is None if authentication is off."""
 
     def __init__(self, withdrawn: Withdrawn | None, period_s: float | None = None) -> None:
         self._withdrawn = withdrawn
@@ -74,10 +74,10 @@ class Watch:
             try:
                 await self._check(list(asked), withdrawn)
             except Exception:
-                log.exception("could not ask which tokens are withdrawn")
+                log.exception("failed to check for withdrawn tokens")
 
     async def _next(self, due_at: float) -> set[Identity]:
-        """Those who have come, or nobody when the next round is due."""
+        """New identities, or none when the next round is due."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(due_at):
                 await self._arrival.wait()

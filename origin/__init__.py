@@ -4,30 +4,30 @@ Requests come in:
 
 app             wiring, start and drained stop
 handlers        requests that aiohttp has parsed: dispatch, errors to replies, health and metrics
-calls           one such request, and responses that are written piece by piece
+calls           one such request, and responses written in pieces
 streamroutes    streams over HTTP
 bucketroutes    buckets over HTTP
 snapshotroutes  snapshots and bootstraps over HTTP
-plainrequests   plain appends and reads of bytes at hand, straight on the connection
+plainrequests   plain appends and reads from memory, directly on the connection
 live            long-poll and SSE
-admission       whom the origin listens to
+admission       which requests the origin accepts at all
 
 A shard answers them:
 
-shard           one storage and all that works on it
+shard           one storage and everything that works on it
 registry        every stream by name, id and bucket; limits of number and size
-streams         one open stream: staged state, and what readers see of it
+streams         one open stream: staged state, and the state visible to readers
 lifetimes       finding, renewal, expiry, deletion
-creations       PUT: a new stream, a fork, or one that is there already
+creations       PUT: a new stream, a fork, or an existing one
 forks           where a fork begins, and what it inherits
 appends         POST: judge, stage, publish
-removals        the end of a stream, and what its forks hold back
-staging         room for a unit, its commit, waiting until it is settled, its errors
-chunks          catch-up reads, and the encoded answers kept for reuse
-messages        large JSON appends, looked through a slice at a time
+removals        the end of a stream, and data kept for its forks
+staging         room for a unit, its commit, and waiting for it, its errors
+chunks          catch-up reads, and encoded responses kept for reuse
+messages        large JSON appends, scanned in slices
 buckets         which streams each bucket has
-snapshots       publishing snapshots, and bootstraps made of them
-snapshotblobs   the bytes of snapshots, and who reads them
+snapshots       publishing snapshots, and bootstraps
+snapshotblobs   the bytes of snapshots, and their readers
 
 config          settings and their limits
 metrics         /metrics

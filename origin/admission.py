@@ -1,12 +1,12 @@
-"""Whom the origin listens to at all. It asks for no token, so it must not hear everybody who can
-open a connection, least of all every web page in a browser of this machine.
+"""Which requests the origin accepts at all. It checks no tokens, so it must not serve everyone who
+can connect, least of all any web page in a browser on this machine.
 
-  key     whoever sends the secret `server.access_key` is a gateway of ours; empty = nobody is asked
-  host    on loopback only by names of loopback: a name that an attacker pointed here is another
-  origin  a page must be of `http.cors_origins`; by default none is: pages talk to the gateway. What
-          it takes for a script or a picture names no origin, but says that it is no-cors
+  key     gateways send the secret `server.access_key`; empty = not required
+  host    on loopback only loopback names: an attacker may point another name here
+  origin  pages must be in `http.cors_origins`, by default none: pages use the gateway. Requests for
+          scripts or images have no Origin, but are marked as no-cors
 
-The pages for health and metrics need no key: they tell nothing of streams.
+Health and metrics need no key: they reveal nothing about streams.
 """
 
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ class Admission:
         self._hosts = _hosts(server)
 
     def admits(self, headers: Mapping[str, str]) -> bool:
-        """Whether `check` has nothing against them, and any page would get the same answer."""
+        """Whether `check` would pass, and the response is the same for any page."""
         if self._origins is not None and ("origin" in headers or _is_embedded(headers)):
             return False
         return self._has_key(headers) and self._knows_host(headers)
 
     def check(self, method: str, headers: Mapping[str, str], *, needs_key: bool) -> None:
-        """Raises ProtocolError; names of headers are in small letters, or of any case.
+        """Raises ProtocolError; header names are in lower case, or case-insensitive.
 
-        A preflight changes nothing. The answer to it that names no origin is a refusal."""
+        A preflight changes nothing: a response without an allowed origin refuses it."""
         if not self._knows_host(headers):
             raise _foreign_host()
         if method != "OPTIONS" and not self._knows_page(headers):
@@ -53,7 +53,7 @@ class Admission:
         return not self._key or is_secret(headers.get("weir-access-key", ""), self._key)
 
     def _knows_host(self, headers: Mapping[str, str]) -> bool:
-        """No browser leaves it out; plain tools of HTTP/1.0 do."""
+        """Browsers always send it; simple HTTP/1.0 tools may not."""
         if self._hosts is None:
             return True
         host = headers.get("host")
@@ -61,12 +61,12 @@ class Admission:
 
 
 def _is_embedded(headers: Mapping[str, str]) -> bool:
-    """By a page, which a browser does not name then."""
+    """Whether a page embeds it, in which case browsers send no Origin."""
     return headers.get("sec-fetch-mode") == "no-cors"
 
 
 def _hosts(server: ServerConfig) -> frozenset[str] | None:
-    """The names to be called by; None where every one will do."""
+    """The accepted host names; None if all are accepted."""
     listed = frozenset(name.lower() for name in server.allowed_hosts)
     if ANY in listed or (not listed and not is_loopback(server.host)):
         return None
@@ -75,15 +75,15 @@ def _hosts(server: ServerConfig) -> frozenset[str] | None:
 
 
 def _foreign_host() -> ProtocolError:
-    text = "This server is not called so; `server.allowed_hosts` lists its names."
+    text = "The Host is not allowed; see `server.allowed_hosts`."
     return ProtocolError(421, "foreign-host", text)
 
 
 def _foreign_origin() -> ProtocolError:
-    text = "Pages of this origin may not talk to this server; `http.cors_origins` lists who may."
+    text = "Pages from this origin are not allowed; see `http.cors_origins`."
     return ProtocolError(403, "foreign-origin", text)
 
 
 def _no_key() -> ProtocolError:
-    text = "This server listens to its gateways, which send it Weir-Access-Key."
+    text = "This server accepts only gateways, which send Weir-Access-Key."
     return ProtocolError(401, "access-key-required", text, (("WWW-Authenticate", ACCESS_KEY),))

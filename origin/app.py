@@ -1,4 +1,4 @@
-"""Wiring: one origin from a configuration, and its life from listening to a drained stop."""
+"""Wiring: one origin from a configuration, from start to drained stop."""
 
 import asyncio
 import gc
@@ -27,8 +27,8 @@ log = logging.getLogger("weir.origin")
 
 SWEEP_SECS = 0.5
 OPEN_WARNING = (
-    "the origin listens on %s and asks for no token: whoever reaches this address can read, write "
-    "and delete every stream; server.access_key shuts out all but gateways that have it"
+    "the origin listens on %s without authentication: anyone who can reach it can read, write "
+    "and delete every stream; set server.access_key to admit only gateways that have it"
 )
 
 
@@ -77,12 +77,12 @@ class Origin:
         self.port = await self.listener.start("server.port", host, config.server.port)
         if not is_loopback(host) and not config.server.access_key:
             log.warning(OPEN_WARNING, host)
-        # What recovery built lives as long as the process: keep it out of every collection.
+        # Recovered objects live as long as the process: exclude them from garbage collection.
         gc.collect()
         gc.freeze()
 
     async def stop(self) -> None:
-        """Readers end cleanly, what was accepted is settled, then the files are let go."""
+        """End readers cleanly, settle accepted writes, then close the files."""
         self.live.drain()
         await self.listener.refuse()
         self.listener.server.drain()
@@ -94,7 +94,7 @@ class Origin:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECS)
-            while self.shard.lifetimes.sweep():  # the next step is a batch of its own
+            while self.shard.lifetimes.sweep():  # each step is a separate batch
                 await self.shard.staging.decided()
                 await asyncio.sleep(0)
 
@@ -104,16 +104,16 @@ def _register(metrics: Metrics, shard: Shard, live: Live, server: FrontServer) -
     storage, chunks = shard.storage, shard.chunks
     loop = asyncio.get_running_loop()
     metrics.gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(loop)))
-    metrics.gauge("streams", "Streams held.", lambda: len(registry.by_id))
-    metrics.gauge("stored_bytes", "Bytes of all streams.", lambda: registry.stored_bytes)
-    metrics.gauge("live_readers", "Waiting live readers.", lambda: live.reader_count)
+    metrics.gauge("streams", "Stored streams.", lambda: len(registry.by_id))
+    metrics.gauge("stored_bytes", "Stored bytes of all streams.", lambda: registry.stored_bytes)
+    metrics.gauge("live_readers", "Connected live readers.", lambda: live.reader_count)
     metrics.gauge("connections", "Open connections.", lambda: server.open_connections)
-    metrics.gauge("chunk_cache_bytes", "Bytes of cached chunks.", lambda: chunks.cached_bytes)
+    metrics.gauge("chunk_cache_bytes", "Bytes in the chunk cache.", lambda: chunks.cached_bytes)
     metrics.gauge("writable", "1 while writes are accepted.", lambda: storage.failure is None)
     metrics.counter("appends", "Committed appends.", lambda: appends.committed)
     metrics.counter("append_bytes", "Committed bytes.", lambda: appends.committed_bytes)
-    metrics.counter("duplicates", "Appends known before.", lambda: appends.duplicates)
+    metrics.counter("duplicates", "Duplicate appends.", lambda: appends.duplicates)
     metrics.counter("appends_refused", "Refused appends.", lambda: appends.refused)
-    metrics.counter("streams_expired", "Streams expired.", lambda: lifetimes.expired)
-    metrics.counter("chunk_hits", "Reads from cached chunks.", lambda: chunks.hits)
-    metrics.counter("chunk_misses", "Reads that loaded a chunk.", lambda: chunks.misses)
+    metrics.counter("streams_expired", "Expired streams.", lambda: lifetimes.expired)
+    metrics.counter("chunk_hits", "Chunk cache hits.", lambda: chunks.hits)
+    metrics.counter("chunk_misses", "Chunk cache misses.", lambda: chunks.misses)

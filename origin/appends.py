@@ -1,4 +1,4 @@
-"""Appends and closes: judged by the staged state, staged, published when they have landed."""
+"""Appends and closes: judged against the staged state, staged, published when committed."""
 
 import math
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class Appends:
         self.refused = 0
 
     def append(self, name: str, request: Append, body: bytes, send: Send) -> None:
-        """Calls `send` once: at once for most refusals, after the commit otherwise."""
+        """Calls `send` once: immediately for most refusals, otherwise after the commit."""
         try:
             self._append(name, request, body, send)
         except ProtocolError as error:
@@ -90,9 +90,9 @@ class Appends:
             self._append_later(name, request, body, send)
 
     def _stage(self, stream: Stream, request: Append, data: bytes, now_ms: int, send: Send) -> None:
-        """From here on it counts for every later judgement; readers see it when it has landed.
+        """Later requests are judged with it; readers see it once it is committed.
 
-        Straight to the storage, not by `Staging.stage`: here a call more is felt."""
+        Calls the storage directly instead of `Staging.stage`, for speed."""
         state = stream.state
         record = appended(state, request, data, now_ms, close=request.close)
         apply(state, record)
@@ -117,14 +117,14 @@ class Appends:
         self._storage.stage(state, (record,), done)
 
     def _append_later(self, name: str, request: Append, body: bytes, send: Send) -> None:
-        """The journal is catching up: wait for room instead of sending the client away."""
+        """The journal is catching up: wait for room instead of refusing the client."""
         if self._staging.is_crowded:
-            send(replies.problem(503, "busy", "Too many appends are waiting.", RETRY_AFTER))
+            send(replies.problem(503, "busy", "Too many appends are queued.", RETRY_AFTER))
         else:
             self._staging.when_room(len(body), lambda: self.append(name, request, body, send))
 
     def _send_settled(self, stream: Stream, reply: Reply, send: Send) -> None:
-        """A reply judged by staged state waits until that state cannot be lost."""
+        """A reply based on staged state waits until that state cannot be lost."""
         if not stream.inflight and not stream.removing:
             send(reply)
             return
@@ -141,18 +141,18 @@ class Appends:
     # -- producers -----------------------------------------------------------------------------
 
     def forget_idle(self, state: StreamState, request: Append, now_ms: int) -> None:
-        """But not who closed the stream: that request is a duplicate for good."""
+        """Except the producer that closed the stream: its request stays a duplicate."""
         if request.producer is not None and state.producers and not state.closed:
             forget_idle(state, request.producer.id, now_ms - self._producer_idle_ms)
 
     def _check_producers(self, known: dict[str, Known], producer_id: str, now_ms: int) -> None:
-        """The first one who is forgotten makes room."""
+        """Refuse a new producer until an idle one can be forgotten."""
         if producer_id in known or len(known) < self._max_producers:
             return
         left_ms = next(iter(known.values())).at_ms + self._producer_idle_ms - now_ms
         retry_after = ("Retry-After", str(max(1, math.ceil(left_ms / 1000))))
         raise ProtocolError(
-            429, "too-many-producers", "The stream knows too many producers.", (retry_after,)
+            429, "too-many-producers", "The stream has too many producers.", (retry_after,)
         )
 
 

@@ -32,7 +32,7 @@ class BucketRoutes:
         reply = await self._shard.creations.create(call.place.name, _BUCKET, b"", location)
         if reply.status == 201:
             return Reply(201, (("Location", location), NO_STORE))
-        return problem(409, "bucket-exists", "The bucket is there already.")
+        return problem(409, "bucket-exists", "The bucket already exists.")
 
     async def _get(self, call: Call) -> Reply:
         name = call.place.name
@@ -79,4 +79,4 @@ def _row(name: str, stream: Stream) -> dict[str, object]:
 
 
 def _no_bucket() -> Reply:
-    return problem(404, "bucket-not-found", "There is no such bucket.")
+    return problem(404, "bucket-not-found", "The bucket does not exist.")

@@ -1,7 +1,7 @@
-"""Which streams each bucket has: names in order, so that a page costs no more than what is on it.
+"""The streams of each bucket: sorted names, so that the cost of a page depends only on its size.
 
-A bucket itself is kept like an empty stream, under a name that no stream can have (`/ds/{bucket}`):
-so it is created, recovered and removed by the same records, in every storage mode. Here is only the
+A bucket is stored like an empty stream, under a name that no stream can have (`/ds/{bucket}`). So
+the same records create, recover and remove it, in every storage mode. This module is only the
 index, rebuilt at each start.
 """
 
@@ -13,8 +13,8 @@ from protocol.requests import Listing
 
 
 class Buckets:
-    """Streams are `held` from the moment their creation is staged until nothing is left of them,
-    and `shown` while a reader can see them."""
+    """Streams are `held` from the moment their creation is staged until they are fully removed, and
+    `shown` while readers can see them."""
 
     def __init__(self) -> None:
         self._held: Counter[str] = Counter()
@@ -44,7 +44,7 @@ class Buckets:
                 del self._shown[bucket]
 
     def load(self, names: list[str]) -> None:
-        """All names at once, as a start finds them."""
+        """All names at once, at startup."""
         for name in names:
             self._shown.setdefault(bucket_of(name), []).append(local_name(name))
         for found in self._shown.values():
@@ -71,5 +71,5 @@ class Buckets:
 
 
 def local_name(name: str) -> str:
-    """Of a bucket, or of a stream within its bucket."""
+    """The name of a bucket, or of a stream within its bucket."""
     return name.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""One request as aiohttp brings it, and the forms that its answer may take."""
+"""One request parsed by aiohttp, and the forms of its response."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ Operations = dict[Kind, dict[str, Operation]]
 
 
 class Refused(Exception):
-    """The answer is known: there is no such stream."""
+    """The answer is known: no such stream."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
@@ -54,7 +54,7 @@ class Refused(Exception):
 async def open_response(
     call: Call, head: Reply, metrics: Metrics, what: str
 ) -> AsyncIterator[web.StreamResponse]:
-    """A response whose body is written inside. If that cannot be finished, it is cut off."""
+    """A response whose body is written inside the block. On failure, it is cut off."""
     response = web.StreamResponse()
     fill_headers(response, head, call.stamp)
     metrics.count(call.method, head.status)

@@ -1,8 +1,8 @@
-"""Catch-up reads: which bytes a read returns, where from, and the encoded answers kept for reuse.
+"""Catch-up reads: which bytes a read returns, from where, and encoded responses kept for reuse.
 
-Chunks end at the first message boundary at or after a multiple of the chunk size, so readers who
-start anywhere meet on the same URLs. One load per chunk is running at a time, whatever the crowd.
-A fork's positions below its fork point are read from its source, up the chain.
+Chunks end at the first message boundary at or after a multiple of the chunk size, so readers that
+start anywhere converge on the same URLs. Each chunk is loaded once at a time, however many readers
+wait. A fork's positions below its fork point are read from its source, up the chain.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from protocol.sse import complete_utf8
 from protocol.stream import Fork, is_of
 
 ENTRY_OVERHEAD_BYTES = 1024
-JOIN_BYTES = 64 * 1024  # below this one write of a copy beats two writes
-KNOWN_PLACES = 10_000  # inside appends, of which we remember whether a message ends there
-LOOKS_AT_A_TIME = 2  # through large appends: each is in memory as a whole
+JOIN_BYTES = 64 * 1024  # below this, one write of a copy is faster than two writes
+KNOWN_PLACES = 10_000  # positions inside appends, remembered as message ends or not
+LOOKS_AT_A_TIME = 2  # scans of large appends: each is fully in memory
 
 MAX_CHARACTER_BYTES = 4  # in UTF-8
 
 
 @dataclass(slots=True)
 class Chunk:
-    """An answer that can be given again: always when `fixed`, else while the tail stands still."""
+    """A reusable response: always if `fixed`, else until the tail moves."""
 
     start: int
     end: int
@@ -43,7 +43,7 @@ class Chunk:
     fixed: bool
     etag: str
     reply: Reply
-    whole: bytes = b""  # the encoded response of the second `whole_date`, made by the fast path
+    whole: bytes = b""  # the encoded response for the second `whole_date`, made by the fast path
     whole_date: bytes = b""
 
     def answer(self, if_none_match: str | None) -> Reply:
@@ -57,7 +57,7 @@ class Chunk:
 
 @dataclass(slots=True, eq=False)
 class _Load:
-    """A chunk on its way, and how many wait for it."""
+    """A chunk being loaded, and the number of waiting readers."""
 
     task: asyncio.Task[Chunk]
     readers: int = 0
@@ -85,7 +85,7 @@ class Chunks:
         return int(self._cache.currsize)
 
     def cached(self, stream: Stream, start: int) -> Chunk | None:
-        """The answer if it is at hand, without waiting."""
+        """The response if it is available without waiting."""
         if start < stream.earliest:
             return None
         chunk = self._cache.get((stream.state.id, start))
@@ -98,7 +98,7 @@ class Chunks:
         chunk = self.cached(stream, start)
         if chunk is not None:
             return chunk
-        if start < stream.earliest:  # also when an older load of it is still running
+        if start < stream.earliest:  # even if an older load is still running
             raise replies.offset_gone(stream.state, stream.earliest)
         self.misses += 1
         key = (stream.state.id, start, stream.tail, stream.closed)
@@ -112,7 +112,7 @@ class Chunks:
             return await asyncio.shield(load.task)
         finally:
             load.readers -= 1
-            if not load.readers:  # a load that nobody waits for ends
+            if not load.readers:  # cancel a load without readers
                 self._end_load(key, load)
                 load.task.cancel()
 
@@ -126,7 +126,7 @@ class Chunks:
             raise replies.foreign_offset(stream.state, stream.tail, stream.closed)
 
     async def check_position(self, stream: Stream, start: int) -> None:
-        """Refuse a position that no answer of ours ever named, or that a snapshot replaced."""
+        """Refuse a position that was never sent, or that a snapshot replaced."""
         tail = stream.tail
         if start < stream.earliest:
             raise replies.offset_gone(stream.state, stream.earliest)
@@ -142,7 +142,7 @@ class Chunks:
                 raise ProtocolError(400, "invalid-offset", "The offset is inside a message.")
 
     async def is_boundary(self, stream: Stream, position: int) -> bool:
-        """Whether a message ends here: an append, or in JSON mode one of the messages in it."""
+        """Whether an append ends here, or in JSON mode a message in it."""
         if position == stream.earliest:
             return True
         end = await self.boundary(stream, position, stream.tail)
@@ -151,13 +151,13 @@ class Chunks:
         return await self._is_message_end(stream, position, end)
 
     async def _is_message_end(self, stream: Stream, position: int, end: int) -> bool:
-        """Inside an append, which ends at `end`. Remembered: nothing changes there any more."""
+        """Inside an append, which ends at `end`. Remembered, because it never changes."""
         if end - position <= SLICE_BYTES:
             return await self._look(stream, position, end)
         key = (stream.state.id, position)
         if key not in self._message_ends:
             async with self._looking:
-                if key not in self._message_ends:  # nor told by somebody who was before us
+                if key not in self._message_ends:  # not found by another request meanwhile
                     self._message_ends[key] = await self._look(stream, position, end)
         return self._message_ends[key]
 
@@ -166,8 +166,8 @@ class Chunks:
         return rest.startswith(b",") and await is_whole(rest[1:])
 
     async def _is_cut_character(self, stream: Stream, position: int) -> bool:
-        """Whether an append ends within the character that begins here: an event stream of text
-        keeps it back until its rest has come, and tells this place meanwhile."""
+        """Whether an append ends within the character that starts here: a text event stream holds
+        it back until the rest arrives, and sends this offset meanwhile."""
         if stream.is_json or not text_like(stream.state.content_type):
             return False
         end = await self.boundary(stream, position, stream.tail)
@@ -176,13 +176,13 @@ class Chunks:
         return complete_utf8(await self.raw(stream, position, end)) == 0
 
     async def limited(self, stream: Stream, start: int, max_bytes: int) -> Chunk:
-        """As many whole messages as fit, but one at least, even if it is larger."""
+        """As many whole messages as fit, but at least one, even if it is larger."""
         chunk = await self.get(stream, start)
         data = chunk.reply.body
         if len(data) <= max_bytes or chunk.end == start:
             return chunk
         if stream.is_json:
-            data = data[1:-1] + b","  # an array has one byte more than its messages
+            data = data[1:-1] + b","  # the array is one byte longer than its messages
             length = await fitting_length(data, max_bytes - 1)
             self._message_ends[(stream.state.id, start + length)] = True
         else:
@@ -197,7 +197,7 @@ class Chunks:
         return [part for id_, s, e in spans for part in await self._storage.parts(id_, s, e)]
 
     async def batches(self, stream: Stream, start: int, end: int) -> AsyncIterator[list[bytes]]:
-        """All messages of a range, as many at a time as a chunk has at most."""
+        """All messages of a range, at most a chunk at a time."""
         while start < end:
             line = (start // self._chunk_bytes + 1) * self._chunk_bytes
             border = await self.boundary(stream, line, end)
@@ -228,7 +228,7 @@ class Chunks:
                 if stream.is_json or self._storage.boundary_now(stream.state.id, start) != start:
                     return None
             data = self._storage.read_now(stream.state.id, start, tail)
-        except (UnknownStream, BelowFloor):  # news on the way: let the ordinary path say so
+        except (UnknownStream, BelowFloor):  # it just changed: let the ordinary path handle it
             return None
         if data is None:
             return None
@@ -251,7 +251,7 @@ class Chunks:
         return Chunk(start, end, closed, closed or not at_tail, etag, reply)
 
     async def raw(self, stream: Stream, start: int, end: int) -> bytes:
-        """Stored bytes of a range, gathered along the line of forks."""
+        """Stored bytes of a range, collected along the chain of forks."""
         parts = [
             await self._storage.read(id_, s, e) for id_, s, e in self._spans(stream, start, end)
         ]
@@ -292,7 +292,7 @@ class Chunks:
 
 
 def _fitting(appends: list[bytes], most_bytes: int) -> int:
-    """Bytes of the first appends that fit, but of one at least."""
+    """Bytes of the first appends that fit, but at least of one."""
     length = 0
     for append in appends:
         if length and length + len(append) > most_bytes:

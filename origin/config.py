@@ -1,6 +1,6 @@
 """The origin's settings: every key, its default and its limits.
 
-`configs/default.toml` shows the same keys and defaults to people; a test holds the two equal.
+`configs/default.toml` documents the same keys and defaults; a test keeps the two equal.
 """
 
 import re
@@ -38,7 +38,7 @@ class ServerConfig:
     sse_reconnect_interval_secs: float = 60.0
     sse_heartbeat_secs: float = 15.0
     drain_secs: float = 10.0
-    access_key: str = ""  # secret that gateways must send; empty = nobody is asked
+    access_key: str = ""  # secret that gateways must send; empty = not required
     allowed_hosts: tuple[str, ...] = ()  # names in Host; empty = those of loopback if bound there
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class OriginConfig:
     log: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
-        # One journal file must take the largest append while another waits to be retired.
+        # One journal file must fit the largest append while another waits to be retired.
         journal, body = self.storage.journal_bytes, self.limits.max_body_bytes
         check(
             not self.storage.has_journal or journal >= max(2 * body, 64 * KIB),
@@ -145,7 +145,7 @@ class OriginConfig:
 
     @property
     def cors_origins(self) -> tuple[str, ...]:
-        """No page may come by default: what it does here, it does without a token."""
+        """By default no page is allowed, because no tokens are checked here."""
         return self.http.origins(())
 
 

@@ -1,4 +1,4 @@
-"""PUT: a new stream, a fork, or the answer of the stream that is there already."""
+"""PUT: a new stream, a fork, or the response for an existing stream."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -59,7 +59,7 @@ class Creations:
                 raise ProtocolError(400, "invalid-expiry", "Stream-Expires-At is in the past.")
             check_create(request, body)
             if self._lacks_bucket(name):
-                return replies.problem(404, "bucket-not-found", "There is no such bucket.")
+                return replies.problem(404, "bucket-not-found", "The bucket does not exist.")
             reply = await self._answer_existing(name, request, now)
             if reply is None:
                 if request.if_match is not None:
@@ -69,19 +69,19 @@ class Creations:
                 return reply
 
     def _lacks_bucket(self, name: str) -> bool:
-        """Buckets are made explicitly, never by a stream in them; and one whose creation a crash
-        could take back must not leave a stream behind."""
+        """Buckets are created explicitly, never by a stream; an uncommitted bucket must not have
+        streams, because a crash could remove it."""
         bucket_name = bucket_of(name)
         bucket = self._lifetimes.find_writable(bucket_name)
         return bucket_name != "" and (bucket is None or not bucket.visible)
 
-    # -- the stream is there -------------------------------------------------------------------
+    # -- the stream exists ---------------------------------------------------------------------
 
     async def _answer_existing(self, name: str, request: Create, now_ms: int) -> Reply | None:
-        """None if the name is free, or is free now that an expired stream has left."""
+        """None if the name is free, possibly because an expired stream was removed."""
         while (stream := self._registry.by_name.get(name)) is not None:
             self._staging.check_storage()
-            # If it is not alive, its end is staged or it is held by forks.
+            # If it is not alive, its removal is staged or forks still use it.
             alive = self._lifetimes.is_alive(stream, now_ms)
             if (alive or stream.state.gone) and not stream.removing:
                 reply = self._judge_existing(stream, request, now_ms)
@@ -90,13 +90,13 @@ class Creations:
                 return reply
             await self._staging.settled()
             if self._registry.by_name.get(name) is stream:  # the disk is full
-                raise StorageFull("an expired stream waits for its removal")
+                raise StorageFull("an expired stream is waiting for removal")
         return None
 
     def _judge_existing(self, stream: Stream, request: Create, now_ms: int) -> Reply:
         state = stream.state
         if state.gone:
-            return replies.problem(409, "held-by-forks", "Forks still hold the old stream.")
+            return replies.problem(409, "held-by-forks", "Forks still use the old stream.")
         if request.first is not None:
             self._appends.forget_idle(state, request.first, now_ms)
         judgement = judge_create(state, request)
@@ -187,7 +187,7 @@ def _first_records(
     data: bytes,
     now_ms: int,
 ) -> tuple[Record, ...]:
-    """One unit; `state` is as it leaves it."""
+    """The records as one unit; `state` is the state after them."""
     more: list[Record] = []
     if snapshot is not None:
         more.append(Snapshotted(state.id, snapshot))

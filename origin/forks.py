@@ -18,16 +18,16 @@ from protocol.replies import Reply
 from protocol.requests import Create, ForkOf
 from protocol.stream import Fork, Snapshot, StreamState
 
-MAX_FORK_DEPTH = 256  # a read may walk all of it
+MAX_FORK_DEPTH = 256  # a read may traverse all of it
 
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What a fork takes over from its source."""
+    """What a fork inherits from its source."""
 
     fork: Fork
     source: StreamState
-    snapshot: Snapshot | None  # stands for the beginning of the source; the fork gets a copy
+    snapshot: Snapshot | None  # replaces the beginning of the source; the fork gets a copy
 
 
 class Forks:
@@ -47,9 +47,9 @@ class Forks:
 
     @asynccontextmanager
     async def inheriting(self, request: Create, asked: ForkOf) -> AsyncIterator[Inheritance]:
-        """Raises ProtocolError if there can be no such fork. Inside, the source is held."""
+        """Raises ProtocolError if the fork is not possible. Holds the source inside the block."""
         source = self._find_source(request, asked)
-        # As staged: what a snapshot that is on its way covers will not be there for a fork.
+        # The staged value: data covered by a pending snapshot will be gone for a fork.
         snapshot = source.state.snapshot
         earliest = 0 if snapshot is None else snapshot.offset
         source.forks += 1  # hold it until the fork holds it
@@ -65,7 +65,7 @@ class Forks:
             self._removals.release(source)
 
     def check_repeated(self, state: StreamState, asked: ForkOf | None) -> None:
-        """It is the same fork however its offset is written, but not with one of another stream."""
+        """It is the same fork however its offset is written, unless it names another stream."""
         if state.fork is not None and asked is not None and asked.offset is not None:
             source = self._registry.by_id[state.fork.source_id]
             self._chunks.check_identity(source, asked.offset)
@@ -75,19 +75,19 @@ class Forks:
         if isinstance(source, Reply):
             if source.status == 410:
                 raise _source_gone()
-            raise ProtocolError(404, "source-not-found", "There is no stream to fork from.")
+            raise ProtocolError(404, "source-not-found", "The stream to fork does not exist.")
         if request.content_type is not None:
             if media_type(request.content_type) != media_type(source.state.content_type):
                 raise ProtocolError(
-                    409, "content-type-mismatch", "A fork has its source's content type."
+                    409, "content-type-mismatch", "A fork must have the content type of its source."
                 )
         if request.strict_state and not source.state.strict_state:
-            raise ProtocolError(409, "state-mismatch", "The source is no strict State stream.")
+            raise ProtocolError(409, "state-mismatch", "The source is not a strict State stream.")
         self._check_depth(source)
         return source
 
     def _check_depth(self, source: Stream) -> None:
-        """Refuse a fork of the last of too many forks."""
+        """Refuse a fork that would be nested too deeply."""
         above = source.state.fork
         for _ in range(MAX_FORK_DEPTH - 1):
             if above is None:
@@ -95,11 +95,11 @@ class Forks:
             above = self._registry.by_id[above.source_id].state.fork
         if above is not None:
             raise ProtocolError(
-                413, "fork-too-deep", f"Forks of forks may be {MAX_FORK_DEPTH} deep at most."
+                413, "fork-too-deep", f"Forks may be nested at most {MAX_FORK_DEPTH} levels deep."
             )
 
     async def _position(self, source: Stream, earliest: int, asked: ForkOf) -> int:
-        """At a message boundary of the source, or a little behind one."""
+        """At a message boundary of the source, or some messages after it."""
         chunks, tail = self._chunks, source.tail
         start = tail
         if asked.offset is not None:
@@ -109,7 +109,7 @@ class Forks:
             raise ProtocolError(400, "offset-beyond-tail", "Stream-Fork-Offset is beyond the tail.")
         if start < earliest:
             raise replies.offset_gone(source.state, earliest)
-        # At `earliest` there is one; what is below it may just be going.
+        # `earliest` is one; data below it may just be being removed.
         if start != earliest and not await chunks.is_boundary(source, start):
             raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset is inside a message.")
         if not asked.sub_offset:

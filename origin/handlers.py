@@ -1,7 +1,7 @@
-"""Requests as aiohttp brings them: dispatched to routes, and errors turned into replies.
+"""Requests parsed by aiohttp: dispatched to routes, with errors turned into replies.
 
-Dispatch is by the raw target, never by a decoded or normalised one, so that `%2e%2e` and its kin
-are judged in one place (`protocol.paths`) and nowhere else.
+Dispatch uses the raw target, never a decoded or normalised one, so that `%2e%2e` and the like are
+handled only in `protocol.paths`.
 """
 
 import logging
@@ -57,7 +57,7 @@ class Handlers:
         except (StorageFailed, StorageFull) as error:
             answer = storage_problem(error)
         except DamagedData as error:
-            log.error("refused to serve damaged data: %s", error)
+            log.error("refusing to serve damaged data: %s", error)
             answer = storage_problem(error)
         except UnknownStream:
             answer = replies.not_found()  # removed while it was read
@@ -94,7 +94,7 @@ class Handlers:
 
     def _service_page(self, method: str, path: str) -> Reply:
         if path not in ("/healthz", "/readyz", "/metrics"):
-            return problem(404, "not-found", f"Streams are under {STREAM_PREFIX}.")
+            return problem(404, "not-found", f"Streams are below {STREAM_PREFIX}.")
         if method not in ("GET", "HEAD"):
             return problem(405, "method-not-allowed", "Use GET.", (("Allow", "GET, HEAD"),))
         if path == "/healthz":
@@ -104,5 +104,5 @@ class Handlers:
                 200, (self._metrics.content_type, replies.NO_STORE), self._metrics.render()
             )
         if self._live.draining or self._storage.failure is not None:
-            return problem(503, "not-ready", "The server does not take writes.")
+            return problem(503, "not-ready", "The server does not accept writes.")
         return Reply(200, (_TEXT, replies.NO_STORE), b"ready")

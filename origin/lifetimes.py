@@ -1,6 +1,6 @@
-"""How long streams live: which are there for readers and writers, renewal, expiry, deletion.
+"""Stream lifetimes: lookup for readers and writers, renewal, expiry, deletion.
 
-Expiry is found on access and by a sweep. An expired stream ends like a deleted one.
+Expiry is detected on access and by a sweep. An expired stream is removed like a deleted one.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Lifetimes:
     # -- finding -------------------------------------------------------------------------------
 
     def find(self, name: str) -> Stream | Reply:
-        """The stream as readers may see it, or the reply that says why not."""
+        """The stream, if visible to readers, or the reply that says why not."""
         stream = self._registry.by_name.get(name)
         if stream is None or not stream.visible:
             return replies.not_found()
@@ -47,19 +47,19 @@ class Lifetimes:
         return stream
 
     def find_writable(self, name: str) -> Stream | None:
-        """The stream as writers are judged; None if it is not there or on its way out."""
+        """The stream for writers; None if it does not exist or is being removed."""
         stream = self._registry.by_name.get(name)
         if stream is None or not self.is_alive(stream, self._clock_ms()):
             return None
         return None if stream.removing or stream.state.gone else stream
 
     def is_alive(self, stream: Stream, now_ms: int) -> bool:
-        """If its time has come, its removal is staged, or will be when there is room."""
+        """If it has expired, its removal is staged now, or when there is room."""
         deadline, state = stream.deadline_ms, stream.state
         if deadline is None or now_ms < deadline:
             return True
         if stream.live_readers and state.ttl_s and not stream.removing and not state.gone:
-            self.renew(stream)  # not under those who read it (DS 5.1)
+            self.renew(stream)  # never while it is being read (DS 5.1)
             return True
         if not stream.removing and not state.gone and self._staging.admits_quietly(urgent=True):
             self.expired += 1
@@ -69,7 +69,7 @@ class Lifetimes:
     # -- renewal -------------------------------------------------------------------------------
 
     def renew(self, stream: Stream) -> None:
-        """A read moves the idle window (DS 5.1); what is kept on disk runs a little ahead of it."""
+        """A read renews the idle window (DS 5.1); the stored deadline runs slightly ahead."""
         state = stream.state
         if state.ttl_s is None or stream.removing or state.gone:
             return
@@ -85,19 +85,19 @@ class Lifetimes:
     # -- expiry --------------------------------------------------------------------------------
 
     def watch(self, stream: Stream) -> None:
-        """Let a sweep find the end of this stream."""
+        """Let the sweep detect the expiry of this stream."""
         if stream.deadline_ms is None or stream.state.gone:
             return
         heapq.heappush(self.deadlines, (_look_at_ms(stream, stream.deadline_ms), stream.state.id))
         if len(self.deadlines) > 2 * len(self._registry.by_id) + SPARE_DEADLINES:
-            streams = self._registry.by_id.values()  # most entries are of streams long gone
+            streams = self._registry.by_id.values()  # most entries belong to removed streams
             self.deadlines = [
                 (s.deadline_ms, s.state.id) for s in streams if s.deadline_ms is not None
             ]
             heapq.heapify(self.deadlines)
 
     def sweep(self) -> bool:
-        """Remove some of what has expired; whether there is more. Called about once a second."""
+        """Remove some expired streams; whether there are more. Called about once a second."""
         self._removals.retry(SWEEP_STEP)
         now = self._clock_ms()
         for _ in range(SWEEP_STEP):
@@ -110,7 +110,7 @@ class Lifetimes:
         return bool(self.deadlines) and self.deadlines[0][0] <= now_ms
 
     def _end_or_watch(self, stream_id: int, now_ms: int) -> None:
-        """Its time may have come, or it was renewed."""
+        """It may have expired, or was renewed."""
         due = self._registry.by_id.get(stream_id)
         if due is None or due.removing or due.state.gone:
             return
@@ -118,7 +118,7 @@ class Lifetimes:
             if due.live_readers:
                 self.renew(due)
             self.watch(due)
-        elif not due.removing and not due.state.gone:  # no room for its removal yet
+        elif not due.removing and not due.state.gone:  # no room to remove it yet
             heapq.heappush(self.deadlines, (now_ms + SWEEP_AGAIN_MS, stream_id))
 
     # -- deletion ------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Lifetimes:
             await self._staging.settled()
             return reply
         if not self._registry.buckets.is_empty(name):
-            return replies.problem(409, "bucket-not-empty", "The bucket still has streams.")
+            return replies.problem(409, "bucket-not-empty", "The bucket still contains streams.")
         removed = asyncio.get_running_loop().create_future()
         self._removals.remove(stream, lambda error: settle(removed, error))
         await removed
@@ -148,7 +148,7 @@ class Lifetimes:
 
 
 def _look_at_ms(stream: Stream, deadline_ms: int) -> int:
-    """When to see whether it has expired. While somebody reads it live, twice as often as its TTL
-    asks for: what is on disk about it must not run out before a restart."""
+    """When to check for expiry. During live reads, at half its TTL: the stored deadline must not
+    pass before a restart."""
     ttl_s = stream.state.ttl_s
     return deadline_ms - ttl_s * 500 if ttl_s and stream.live_readers else deadline_ms

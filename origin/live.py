@@ -1,7 +1,7 @@
-"""Live reads: a long-poll waits once, an SSE reader stays. Both only look at committed state.
+"""Live reads: a long-poll waits once, an SSE reader stays. Both only see committed state.
 
-A reader sleeps on its stream's waiters and is woken by a commit, an end, a drain or its own timer.
-After waking it looks for data first and for closure second: an append that closes must be seen.
+A reader sleeps until a commit, the end of its stream, a drain or its own timer wakes it. It then
+checks for data first and for closure second, so that an append that closes is not missed.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Live:
         self.reader_count = 0
 
     def drain(self) -> None:
-        """Let every live reader end cleanly, now."""
+        """End all live readers cleanly, now."""
         self.draining = True
         for sleeper in list(self._asleep):
             _wake(sleeper)
@@ -59,7 +59,7 @@ class Live:
         finally:
             self.reader_count -= 1
             stream.live_readers -= 1
-            self._lifetimes.renew(stream)  # its idle window begins when the last one leaves
+            self._lifetimes.renew(stream)  # the idle window starts when the last reader leaves
 
     async def long_poll(self, stream: Stream, read: Read, now_s: float) -> Reply:
         start = stream.tail if read.position is None else read.position
@@ -86,7 +86,7 @@ class Live:
     async def stream_events(
         self, stream: Stream, read: Read, now_s: float, response: web.StreamResponse
     ) -> None:
-        """Write events until the stream ends, the connection has had its time, or we drain."""
+        """Write events until the stream ends, the connection's time is up, or we drain."""
         position = stream.tail if read.position is None else read.position
         reader = _EventReader(stream, position, _cursor(stream, position, read, now_s))
         loop = asyncio.get_running_loop()
@@ -101,7 +101,7 @@ class Live:
                 await write_in_time(response, reader.control())
             if reader.told_closed or self.draining or loop.time() >= until:
                 return
-            if reader.is_behind() or reader.owes_control():  # it moved while we wrote
+            if reader.is_behind() or reader.owes_control():  # the stream moved while we wrote
                 continue
             beat_at = loop.time() + self._server.sse_heartbeat_secs
             changed = await self._change(stream, min(until, beat_at))
@@ -109,7 +109,7 @@ class Live:
                 await write_in_time(response, comment())
 
     async def _change(self, stream: Stream, until: float) -> bool:
-        """Sleep until the stream changes or we drain; False when the time came first."""
+        """Sleep until the stream changes or we drain; False on timeout."""
         loop = asyncio.get_running_loop()
         sleeper: asyncio.Future[None] = loop.create_future()
 
@@ -130,7 +130,7 @@ class Live:
 
 
 class _EventReader:
-    """What one SSE reader has been sent and what it is owed."""
+    """What one SSE reader has received, and what is due."""
 
     def __init__(self, stream: Stream, position: int, cursor: int) -> None:
         self.stream = stream

@@ -1,4 +1,4 @@
-"""Looking through stored JSON on the loop: a slice at a time, and others get their turn between."""
+"""Scans stored JSON on the event loop in slices, yielding to other tasks in between."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -17,13 +17,13 @@ async def in_turns(steps: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def is_whole(stored: bytes) -> bool:
-    """Whether what is stored behind a comma, up to the end of its append, is whole messages."""
+    """Whether the bytes from a comma to the end of its append are whole messages."""
     return [nesting async for nesting in in_turns(nestings(stored))][-1:] == [BETWEEN]
 
 
 async def fitting_length(stored: bytes, most_bytes: int) -> int:
-    """Bytes of the first messages that fit, with their commas; of one at least. What does not fit
-    is not looked at, but for the message that would be next."""
+    """Bytes of the first messages that fit, with their commas; at least of one. Beyond that, only
+    the next message is scanned."""
     size = 0
     async for messages in in_turns(batches(stored)):
         for message in messages:

@@ -7,14 +7,14 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from wire.metrics import ServiceMetrics
 
-FAILURES = (500, 503, 507)  # damage or a mistake, overload or no writes, a full disk
+FAILURES = (500, 503, 507)  # damage or a bug, overload or no writes, a full disk
 
 
 class Metrics(ServiceMetrics):
     def __init__(self) -> None:
         super().__init__("weir_origin_")
         self._requests: Counter[tuple[str, int]] = Counter()
-        for method in ("GET", "HEAD", "POST", "PUT", "DELETE"):  # for an alert, 1 is no rise
+        for method in ("GET", "HEAD", "POST", "PUT", "DELETE"):  # alerts need a rise from 0
             self._requests.update({(method, status): 0 for status in FAILURES})
 
     def count(self, method: str, status: int) -> None:

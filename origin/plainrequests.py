@@ -1,7 +1,7 @@
-"""Plain requests, answered straight on the connection: appends, and reads of bytes at hand.
+"""Plain requests, answered directly on the connection: appends, and reads from memory.
 
-Parsing, shard and replies are those of `handlers`. The only difference: the answer is written to
-the transport without a task, a request object or a response object.
+Parsing, shard and replies are the same as in `handlers`. The only difference: the response is
+written to the transport without a task, a request object or a response object.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class PlainRequests:
         self._date = DateLine()
 
     def hit(self, head: Head, peer: str) -> bytes | None:
-        """A catch-up read seen before, of bytes at hand: the case that must cost nothing."""
+        """A repeated catch-up read from memory, where every microsecond counts."""
         target, fields = head.target, head.fields
         if target.method != "GET" or target.parsed is None or "if-none-match" in fields.headers:
             return None
@@ -96,7 +96,7 @@ class PlainRequests:
         return True
 
     def _parse(self, target: Target) -> tuple[str, Read | None] | None:
-        """None for what is not a stream."""
+        """None if it is not a stream."""
         place = parse_path(target.path, self._max_path_bytes)
         if place is None or place.kind is not Kind.STREAM:
             return None
@@ -110,7 +110,7 @@ class PlainRequests:
             self._send_reply("GET", stream, exchange)
             return True
         if read.stream_id is not None and read.stream_id != stream.state.id:
-            return False  # of an ancestor, or foreign
+            return False  # an ancestor's offset, or a foreign one
         if stream.state.ttl_s is not None:
             self._lifetimes.renew(stream)
         chunk = self._chunks.cached(stream, read.position)
@@ -120,7 +120,7 @@ class PlainRequests:
         return True
 
     def _whole(self, chunk: Chunk) -> bytes:
-        """The response as one piece, made anew when the second changes."""
+        """The complete response, rebuilt when the second changes."""
         date = self._date()
         if chunk.whole_date is not date:
             reply = chunk.reply

@@ -20,7 +20,7 @@ class Registry:
         self.stored_bytes = 0
 
     def load(self, states: Iterable[StreamState]) -> None:
-        """What a start finds, all of it committed."""
+        """Load the recovered streams, all committed."""
         for state in states:
             self._enter(Stream(state, committed=True))
         streams = self.by_id.values()
@@ -31,7 +31,7 @@ class Registry:
                 self.by_id[stream.state.fork.source_id].forks += 1
 
     def add(self, stream: Stream) -> None:
-        """From now on its name is taken; readers see it when its creation has landed."""
+        """Its name is taken from now on; readers see it once its creation is committed."""
         self._enter(stream)
         if stream.state.fork is not None:
             self.by_id[stream.state.fork.source_id].forks += 1
@@ -58,15 +58,15 @@ class Registry:
         self.stored_bytes += state.stored_bytes - before
 
     def grow(self, more_bytes: int) -> None:
-        """As `apply`, for an append that was applied already: its growth is known."""
+        """Like `apply`, for an append that was already applied."""
         self.stored_bytes += more_bytes
 
     def check_count(self) -> None:
         if len(self.by_id) >= self._limits.max_streams:
-            raise ProtocolError(413, "too-many-streams", "The server holds no more streams.")
+            raise ProtocolError(413, "too-many-streams", "The server's stream limit is reached.")
 
     def check_size(self, stream_bytes: int, more_bytes: int) -> None:
-        """Whether a stream that has so many bytes may have more."""
+        """Refuse growth beyond the limits."""
         if stream_bytes + more_bytes > self._limits.max_stream_bytes:
             raise ProtocolError(413, "stream-too-large", "The stream would exceed its size limit.")
         if self.stored_bytes + more_bytes > self._max_total_bytes:

@@ -1,8 +1,8 @@
 """The end of a stream, deleted or expired: removed, or only released while forks still read it.
 
-A released stream is gone for clients and stays for its forks. When the last of them is removed, so
-is the source, and so on up the chain. A source that was not deleted gives back what its snapshot
-covers.
+A released stream is gone for clients but kept for its forks. When the last fork is removed, so is
+the source, and so on up the chain. A source that was not deleted then frees the data covered by
+its snapshot.
 """
 
 from origin.registry import Registry
@@ -18,16 +18,16 @@ class Removals:
         self._registry = registry
         self._staging = staging
         self._blobs = blobs
-        self._postponed: list[Stream] = []  # there was no room for the record
+        self._postponed: list[Stream] = []  # no room for the record
 
     def finish(self) -> None:
-        """At a start: a crash may have come between the end of a fork and that of its source."""
+        """At startup: a crash may have come between the removal of a fork and of its source."""
         for stream in list(self._registry.by_id.values()):
             if not stream.forks:
                 self._give_back(stream)
 
     def retry(self, count: int) -> None:
-        """Try some of what had no room."""
+        """Retry some postponed removals."""
         streams, self._postponed = self._postponed[:count], self._postponed[count:]
         for stream in streams:
             if not stream.forks:
@@ -59,13 +59,13 @@ class Removals:
             self.release(self._registry.by_id[state.fork.source_id])
 
     def release(self, source: Stream) -> None:
-        """One fork less reads it."""
+        """One fork of it was removed."""
         source.forks -= 1
         if not source.forks:
             self._give_back(source)
 
     def _give_back(self, source: Stream) -> None:
-        """No fork reads it any more: what was kept for forks alone can go."""
+        """No forks are left: free the data kept only for them."""
         state = source.state
         if source.removing or (not state.gone and state.earliest <= state.floor):
             return

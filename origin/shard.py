@@ -1,4 +1,4 @@
-"""One storage and all that works on it. A process may hold several; they share nothing."""
+"""One storage and everything that works on it. A process may hold several; they share nothing."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The bytes of snapshots. One that was replaced goes when its last reader has read it."""
+"""The bytes of snapshots. A replaced one is deleted after its last reader."""
 
 import asyncio
 from collections import Counter
@@ -9,7 +9,7 @@ from origin.storage.base import Storage
 from protocol.stream import Snapshot
 
 PIECE_BYTES = 256 * 1024
-COPIES_AT_A_TIME = 2  # each is in memory as a whole
+COPIES_AT_A_TIME = 2  # each is fully in memory
 
 
 class SnapshotBlobs:
@@ -39,7 +39,7 @@ class SnapshotBlobs:
 
     @contextmanager
     def held(self, snapshot: Snapshot | None) -> Iterator[None]:
-        """What is being read stays, even when it is replaced meanwhile."""
+        """Keep it while it is read, even if it is replaced meanwhile."""
         if snapshot is None:
             yield
             return
@@ -56,12 +56,12 @@ class SnapshotBlobs:
                     self._storage.drop_blob(blob)
 
     def retire(self, snapshot: Snapshot) -> None:
-        """No state names it any more."""
+        """It is no longer referenced."""
         if snapshot.blob in self.readers:
             self._retired.add(snapshot.blob)
         else:
             self.drop(snapshot)
 
     def drop(self, snapshot: Snapshot) -> None:
-        """Nobody has read it, or will."""
+        """It has no readers, and will have none."""
         self._storage.drop_blob(snapshot.blob)

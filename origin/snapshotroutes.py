@@ -18,7 +18,7 @@ from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import check_bootstrap_query, parse_publish
 from wire.requests import read_body
 
-MAX_GATHERED = 4  # publications of the largest size that may be in memory at a time
+MAX_GATHERED = 4  # uploads of the largest size in memory at a time
 
 
 class SnapshotRoutes:
@@ -41,12 +41,12 @@ class SnapshotRoutes:
 
     async def _put(self, call: Call) -> Reply:
         publish = parse_publish(call.place.offset, call.headers)
-        self._find(call)  # before its body is taken in
+        self._find(call)  # before the body is read
         most = self._limits.max_snapshot_bytes
         length = call.request.content_length
         size = most if length is None else min(length, most)
         if self._gathered_bytes + size > MAX_GATHERED * most:
-            raise ProtocolError(503, "busy", "Too many snapshots are arriving.", RETRY_AFTER)
+            raise ProtocolError(503, "busy", "Too many snapshots are being uploaded.", RETRY_AFTER)
         self._gathered_bytes += size
         try:
             body = await read_body(call.request, call.headers, self._limits, max_bytes=most)
@@ -93,14 +93,14 @@ class SnapshotRoutes:
         stream = self._shard.lifetimes.find(call.place.name)
         if isinstance(stream, Reply):
             raise Refused(stream)
-        if call.method in ("GET", "PUT"):  # a look alone keeps nothing alive (DS 5.1)
+        if call.method in ("GET", "PUT"):  # HEAD does not renew (DS 5.1)
             self._shard.lifetimes.renew(stream)
         return stream
 
     async def _send(
         self, call: Call, head: Reply, pieces: AsyncIterator[bytes]
     ) -> web.StreamResponse:
-        """Piece by piece, as the client takes them."""
+        """In pieces, as the client reads them."""
         what = call.place.kind.name.lower()
         async with open_response(call, head, self._metrics, what) as response:
             async for piece in pieces:
@@ -109,7 +109,7 @@ class SnapshotRoutes:
 
 
 def _offset(token: str) -> Offset:
-    """Of a path; the reserved ones name no snapshot."""
+    """The offset in a path; reserved offsets name no snapshot."""
     return Offset(-1) if token == START else parse_offset(token)
 
 

@@ -1,8 +1,8 @@
-"""Snapshots of streams, and bootstraps made of them.
+"""Snapshots of streams, and bootstraps.
 
-A snapshot is one blob that stands for everything below its offset. It is written and synced beside
-the journal while appends go on; the record that names it makes it the latest, and says that what
-it covers need not be kept, both in one unit. So a crash leaves the old one or the new one, whole.
+A snapshot is one blob that replaces everything below its offset. It is written and synced outside
+the journal while appends continue. One unit then makes it the latest and releases the data it
+covers, so a crash leaves either the old one or the new one, complete.
 """
 
 import secrets
@@ -30,7 +30,7 @@ from protocol.stream import Record, Snapshot, Snapshotted
 
 
 def _growth(stream: Stream, position: int, size_bytes: int) -> int:
-    """Of what is stored, by a snapshot: what it covers goes, unless forks read that."""
+    """Change of the stored size: covered data is freed, unless forks read it."""
     state = stream.state
     floor = state.floor if stream.forks else position
     return state.tail - max(state.base, floor) + size_bytes - state.stored_bytes
@@ -38,7 +38,7 @@ def _growth(stream: Stream, position: int, size_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """All that one answer needs, as it was when it was asked for."""
+    """Everything one response needs, as of the time of the request."""
 
     stream: Stream
     snapshot: Snapshot | None
@@ -95,7 +95,7 @@ class Snapshots:
         with ExitStack() as unless_kept:
             unless_kept.callback(self._blobs.drop, snapshot)
             await self._staging.admitted(0)
-            # The stream may have gone, or a later snapshot been faster.
+            # The stream may be gone, or a later snapshot was faster.
             if self._lifetimes.find_writable(name) is not stream:
                 return replies.not_found()
             if position < stream.state.earliest:
@@ -110,11 +110,11 @@ class Snapshots:
             return replies.problem(
                 409,
                 "offset-beyond-tail",
-                "The snapshot covers more than there is.",
+                "The snapshot's offset is beyond the tail.",
                 (replies.next_offset(stream.state, stream.tail),),
             )
         if position < stream.state.earliest:
-            await self._staging.decided()  # the snapshot that says so may still be on its way
+            await self._staging.decided()  # the newer snapshot may not be committed yet
             return replies.trimmed(stream.state, stream.state.earliest)
         try:
             aligned = await self._chunks.is_boundary(stream, position)
@@ -141,7 +141,7 @@ class Snapshots:
     # -- reading -------------------------------------------------------------------------------
 
     def latest(self, stream: Stream, url: str) -> Reply:
-        """`url` is the stream's; the snapshots are below it."""
+        """`url` is the stream's; snapshots are below it."""
         if stream.snapshot is None:
             return replies.no_snapshot()
         state, snapshot = stream.state, stream.snapshot
@@ -149,7 +149,7 @@ class Snapshots:
         return replies.snapshot_redirect(state, snapshot, stream.tail, f"{url}/snapshot/{value}")
 
     def at(self, stream: Stream, offset: Offset) -> tuple[Snapshot, Reply] | None:
-        """The snapshot at an offset and the head of its answer, if it is the latest."""
+        """The snapshot at an offset and its response head, if it is the latest."""
         self._chunks.check_identity(stream, offset)
         snapshot = stream.snapshot
         if snapshot is None or snapshot.offset != offset.position:
@@ -159,8 +159,8 @@ class Snapshots:
     # -- bootstrap -----------------------------------------------------------------------------
 
     def bootstrap(self, stream: Stream) -> Bootstrap:
-        """The boundary is drawn anew each time: who writes messages cannot guess it, so no message
-        can pass for the end of its part."""
+        """The boundary is random each time, so writers cannot guess it and forge the end of a
+        part."""
         plan = Bootstrap(
             stream, stream.snapshot, stream.tail, stream.closed, f"weir-{secrets.token_hex(16)}"
         )
@@ -169,7 +169,7 @@ class Snapshots:
             raise ProtocolError(
                 413,
                 "bootstrap-too-large",
-                "There is too much behind the snapshot; read it with `offset`.",
+                "Too much data follows the snapshot; read the stream from its `offset`.",
             )
         return plan
 

@@ -1,8 +1,8 @@
-"""Between a judgement and the disk: room for a unit, its commit, and waiting until it is settled.
+"""Between judgement and disk: room for a unit, its commit, and waiting until it is settled.
 
-Everything between a check and the change it allows is synchronous, so there are no locks. Staged
-work is finished in completion callbacks that storage calls, never in the request's own task: a
-client that disconnects changes nothing about what was accepted.
+A check and the change it allows happen in one synchronous step, so there are no locks. Staged work
+is finished in completion callbacks of the storage, never in the request's own task, so a client
+that disconnects does not affect accepted work.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Staging:
         self._waiting_bytes = 0
 
     def check_storage(self) -> None:
-        """After a failure the staged state holds what was lost: nothing may be judged by it."""
+        """After a failure the staged state includes lost data, so nothing may be judged by it."""
         if self._storage.failure is not None:
             raise StorageFailed(self._storage.failure)
 
@@ -33,21 +33,21 @@ class Staging:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so much waits for room that nothing more may join."""
+        """Whether the queue for room is full."""
         return self._waiting_bytes > MAX_WAITING_BYTES
 
     def admits(self, data_bytes: int, *, urgent: bool = False) -> bool:
         return self._storage.admits(data_bytes + RECORD_OVERHEAD_BYTES, urgent=urgent)
 
     def admits_quietly(self, *, urgent: bool) -> bool:
-        """Whether a record without data can be staged now, for work that nobody waits for."""
+        """Whether a record without data can be staged now, for background work."""
         try:
             return self.admits(0, urgent=urgent)
         except (StorageFailed, StorageFull):
             return False
 
     def when_room(self, data_bytes: int, retry: Callable[[], None]) -> None:
-        """Call `retry` once when there may be room; until then the bytes count as waiting."""
+        """Call `retry` once there may be room; until then the bytes count as waiting."""
         waiting_bytes = data_bytes + RECORD_OVERHEAD_BYTES
         self._waiting_bytes += waiting_bytes
 
@@ -63,22 +63,22 @@ class Staging:
         await room
 
     async def admitted(self, data_bytes: int) -> None:
-        """Return when a unit of this size can be staged; the caller stages it without waiting."""
+        """Return when a unit of this size can be staged; the caller must stage it at once."""
         while not self.admits(data_bytes):
             if self.is_crowded:
-                raise ProtocolError(503, "busy", "Too many requests are waiting.", RETRY_AFTER)
+                raise ProtocolError(503, "busy", "Too many requests are queued.", RETRY_AFTER)
             waiting_bytes = data_bytes + RECORD_OVERHEAD_BYTES
             self._waiting_bytes += waiting_bytes
             try:
                 await self.room()
-            finally:  # also when the client left
+            finally:  # also if the client disconnected
                 self._waiting_bytes -= waiting_bytes
 
     # -- commits -------------------------------------------------------------------------------
 
     def stage(self, stream: Stream, records: tuple[Record, ...], done: Done) -> None:
-        """Queue records that are applied already. Until they are settled, the stream is in flight:
-        what is judged by its state must not be told."""
+        """Queue records that are already applied. Until they are settled, the stream is in flight:
+        replies based on its state must wait."""
         stream.inflight += 1
 
         def settled(error: Exception | None) -> None:
@@ -88,13 +88,13 @@ class Staging:
         self._storage.stage(stream.state, records, settled)
 
     def stage_quietly(self, stream: Stream, record: Record) -> None:
-        """For a record that no reply depends on; a failed storage says so in the log."""
+        """For a record that no reply depends on; storage failures are logged."""
         self._storage.stage(stream.state, (record,), ignore)
 
     async def commit(
         self, stream: Stream, records: tuple[Record, ...], landed: Callable[[], None]
     ) -> None:
-        """Stage and wait. `landed` is called before anyone who waits goes on."""
+        """Stage and wait. `landed` is called before any waiter continues."""
         committed = asyncio.get_running_loop().create_future()
 
         def done(error: Exception | None) -> None:
@@ -106,23 +106,23 @@ class Staging:
         await committed
 
     async def settled(self) -> None:
-        """Wait until everything staged is on disk; raises StorageFailed if it is lost."""
+        """Wait until everything staged is on disk; raises StorageFailed if it was lost."""
         settled = asyncio.get_running_loop().create_future()
         self._storage.barrier(lambda error: settle(settled, error))
         await settled
 
     async def decided(self) -> None:
-        """Wait until everything staged is decided, one way or the other."""
+        """Wait until everything staged is committed or lost."""
         with suppress(StorageFailed):
             await self.settled()
 
 
 def ignore(error: Exception | None) -> None:
-    """Nobody waits for this; a failed storage has said so in the log."""
+    """Nothing waits for this; storage failures are logged."""
 
 
 def settle(future: "asyncio.Future[None]", error: Exception | None) -> None:
-    """The one who waits may be gone."""
+    """The waiter may be gone."""
     if future.done():
         return
     if error is None:
@@ -132,11 +132,11 @@ def settle(future: "asyncio.Future[None]", error: Exception | None) -> None:
 
 
 def storage_problem(error: Exception) -> Reply:
-    """What a client is told of a storage error: enough to act on, nothing of our files."""
+    """Responses to storage errors: enough to act on, without details of our files."""
     if isinstance(error, StorageFull):
-        return problem(507, "no-space", "There is no space for this now.", RETRY_AFTER)
+        return problem(507, "no-space", "There is not enough disk space.", RETRY_AFTER)
     if isinstance(error, DamagedData):
-        return problem(500, "damaged", "Stored data of this stream is damaged.")
+        return problem(500, "damaged", "This stream's stored data is damaged.")
     return problem(
-        503, "storage-failed", "The storage failed; writes wait for a restart.", RETRY_AFTER
+        503, "storage-failed", "Storage failed; writes are refused until a restart.", RETRY_AFTER
     )

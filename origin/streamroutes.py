@@ -91,7 +91,7 @@ class StreamRoutes:
                 with self._live.admitted(stream):
                     return await self._live.long_poll(stream, read, time.time())
             return await self._catch_up(stream, read, call)
-        except BelowFloor:  # given back while it was read
+        except BelowFloor:  # removed while it was read
             return replies.trimmed(stream.state, stream.earliest)
 
     async def _catch_up(self, stream: Stream, read: Read, call: Call) -> Reply:
@@ -106,12 +106,12 @@ class StreamRoutes:
         return chunk.answer(call.headers.get("if-none-match"))
 
     async def _stream_events(self, stream: Stream, read: Read, call: Call) -> web.StreamResponse:
-        if read.position is not None:  # a bad offset is an answer, not an event
+        if read.position is not None:  # a bad offset is an error response, not an event
             await self._shard.chunks.check_position(stream, read.position)
         head = replies.event_stream(stream.state.content_type)
         async with open_response(call, head, self._metrics, "event stream") as response:
             try:
                 await self._live.stream_events(stream, read, time.time(), response)
-            except (BelowFloor, ProtocolError):  # the next request is told so
-                log.info("event stream ended: a snapshot replaced what it had yet to read")
+            except (BelowFloor, ProtocolError):  # the next request gets the error
+                log.info("event stream ended: a snapshot replaced its unread data")
         return response

@@ -1,4 +1,4 @@
-"""One open stream: the staged state writers are judged by, and what of it readers may see.
+"""One open stream: the staged state for judging writers, and the state visible to readers.
 
 `state` runs ahead of the disk; `tail`, `closed`, `snapshot` and `ended` move only when a commit
 lands. So a reader, and every cache behind it, never sees a byte that a crash could take back.
@@ -51,7 +51,7 @@ class Stream:
         return 0 if self.snapshot is None else self.snapshot.offset
 
     def wait(self, wake: Wake) -> None:
-        """Call `wake` at the next change a reader can see."""
+        """Call `wake` at the next visible change."""
         if self.waiters is None:
             self.waiters = set()
         self.waiters.add(wake)
@@ -61,7 +61,7 @@ class Stream:
             self.waiters.discard(wake)
 
     def publish(self, tail: int, *, closed: bool) -> None:
-        """An append has landed: readers see it from now on."""
+        """An append was committed: readers see it from now on."""
         self.tail = tail
         self.closed = self.closed or closed
         self.wake_all()

@@ -1,7 +1,7 @@
-"""What sections are built of: headings, words where there is nothing to show, tables.
+"""Building blocks of sections: headings, empty states, tables.
 
-A table's cells carry their plain values, by which the script sorts; it also adds the buttons for
-that, so that without it there is none which does nothing.
+Table cells carry plain values for sorting. The script adds the sort buttons, so there are none
+without it.
 """
 
 import math
@@ -13,7 +13,7 @@ from pages.marks import meter
 from pages.markup import Child, Markup, name_of, tag
 from pages.scales import shares_of
 
-SHORT_ROWS = 10  # of a table until its reader asks for all
+SHORT_ROWS = 10  # shown until the reader expands the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: what it shows of each row, and by what it is sorted."""
+    """One column: its cells and their sort values."""
 
     title: str
     cells: Sequence[Child]
     values: Sequence[float | str]
     hints: Sequence[str] = ()
     bars: bool = False
-    drawn: bool = False  # a picture, which cannot be sorted by
+    drawn: bool = False  # a picture, which cannot be sorted
 
 
 def section(anchor: str, title: str, lead: Child, *content: Child) -> Section:
@@ -57,7 +57,7 @@ def words(title: str, texts: Sequence[str]) -> Column:
 
 
 def numbers(title: str, values: Sequence[float], shown: Format, *, bars: bool = False) -> Column:
-    """Rounded as `shown` does it; whole numbers are there in full under the pointer."""
+    """Rounded by `shown`; exact whole numbers appear as tooltips."""
     hints = [exact(value) if isinstance(value, int) else "" for value in values]
     return Column(title, [shown(value) for value in values], values, hints, bars=bars)
 
@@ -67,7 +67,7 @@ def pictures(title: str, cells: Sequence[Markup]) -> Column:
 
 
 def data_table(title: str, note: Child, columns: Sequence[Column], *, find: str = "") -> Markup:
-    """The first column names the rows; with `find` the script offers a field to filter by it."""
+    """The first column names the rows; with `find` the script adds a filter field for it."""
     head = tag("tr", [_heading(column) for column in columns])
     lengths = [shares_of(_floats(column)) if column.bars else [] for column in columns]
     rows = [

@@ -1,7 +1,7 @@
-"""Charts as SVG that needs no script and fits any width.
+"""Charts as SVG that need no script and fit any width.
 
-Those over time have their values as a table below, which is also what the script shows under the
-pointer. Fills have patterns and lines have dashes: nothing is told by colour alone.
+Charts over time have a table of their values below, which also feeds the tooltips. Fills have
+patterns and lines have dashes: colour is never the only distinction.
 """
 
 import math
@@ -31,7 +31,7 @@ HEIGHT = 180
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Of a chart over time or other steps: everything but the values."""
+    """A chart over time or other steps, without its values."""
 
     title: str
     note: str
@@ -47,8 +47,8 @@ class Series:
 
     name: str
     style: str
-    values: Sequence[float]  # one a slot; NaN where there is none
-    figure: str = ""  # of it as a whole, for the legend
+    values: Sequence[float]  # one per slot; NaN if missing
+    figure: str = ""  # total, for the legend
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Measure:
 
 
 def stacked_chart(frame: Frame, series: Sequence[Series]) -> Markup:
-    """Amounts that add up, one pile for each slot."""
+    """Amounts that add up, one stack per slot."""
     slots = frame.axis.slots
     piles = []
     for slot in range(slots):
@@ -92,13 +92,13 @@ def stacked_chart(frame: Frame, series: Sequence[Series]) -> Markup:
             base += one.values[slot]
             top = height_of(frame.scale, base, frame.height)
             across = {"x": percent(slot / slots), "width": percent(1 / slots)}
-            tall = max(bottom - top, 0.5)  # what is there can be seen
+            tall = max(bottom - top, 0.5)  # nonzero values stay visible
             piles.append(tag("rect", class_=one.style, y=top, height=tall, **across))
     return _time_figure(frame, series, piles, "block")
 
 
 def line_chart(frame: Frame, series: Sequence[Series], *, filled: bool = False) -> Markup:
-    """Levels; `filled` below the first line."""
+    """Lines; `filled` below the first one."""
     scale, height = frame.scale, frame.height
     drawn: list[Markup] = []
     if filled:
@@ -112,7 +112,7 @@ def line_chart(frame: Frame, series: Sequence[Series], *, filled: bool = False) 
 
 
 def bar_list(title: str, note: str, bars: Sequence[Bar]) -> Markup:
-    """One bar a row, its label before and its figure behind it."""
+    """One bar per row, between its label and its figure."""
     lengths = shares_of([bar.value for bar in bars])
     rows = [
         tag(
@@ -127,7 +127,7 @@ def bar_list(title: str, note: str, bars: Sequence[Bar]) -> Markup:
 
 
 def column_chart(title: str, note: str, columns: Sequence[Bar], measure: str) -> Markup:
-    """A histogram: its columns stand side by side, each with its figure above it."""
+    """A histogram, with the figure above each column."""
     height, room = 170, 18
     wide = 1 / len(columns)
     drawn: list[Markup] = []
@@ -163,7 +163,7 @@ def scatter_chart(
     up: Measure,
     meanings: Sequence[tuple[str, str]],
 ) -> Markup:
-    """Where each thing stands by two measures; `meanings` are styles and what they say."""
+    """Things by two measures; `meanings` are styles and their labels."""
     height = 300
     drawn = _grid(up.scale, height)
     drawn += [upright(across.scale.at(tick), height + EDGE, "grid") for tick in across.scale.ticks]
@@ -225,7 +225,7 @@ def _time_figure(
 
 
 def _summary(frame: Frame, series: Sequence[Series]) -> str:
-    """For those who cannot see the chart."""
+    """A text alternative for the chart."""
     axis = frame.axis
     spoken = [f"{frame.title}, {axis.span}"]
     for one in series:
@@ -233,7 +233,7 @@ def _summary(frame: Frame, series: Sequence[Series]) -> str:
         if known:
             low, high = frame.shown(min(known)), frame.shown(max(known))
             spoken.append(f"{one.name} from {low} to {high}")
-    return "; ".join(spoken) + ". Arrow keys read single values."
+    return "; ".join(spoken) + ". Use the arrow keys to read single values."
 
 
 def _legend(series: Sequence[Series], form: str) -> Markup | None:
@@ -241,7 +241,7 @@ def _legend(series: Sequence[Series], form: str) -> Markup | None:
         tag("li", swatch(s.style, form), s.name, tag("b", s.figure) if s.figure else None)
         for s in series
     ]
-    is_told = len(series) == 1 and not series[0].figure  # by the title
+    is_told = len(series) == 1 and not series[0].figure  # the title is enough
     return None if is_told else tag("ul", items, class_="legend")
 
 
@@ -263,7 +263,7 @@ def _grid(scale: Scale, height: int) -> list[Markup]:
 
 
 def _dates(ticks: Sequence[tuple[float, str]]) -> Markup:
-    """Labels of the horizontal axis; narrow charts leave every second one out."""
+    """Labels of the horizontal axis; narrow charts skip every second one."""
     labels = []
     for number, (place, text) in enumerate(ticks):
         side = "start" if place < 0.04 else "end" if place > 0.96 else "middle"
@@ -284,7 +284,7 @@ def _values(title: str, headings: Sequence[str], rows: Sequence[tuple[str, list[
 
 
 def _point_labels(places: Sequence[tuple[Point, float, float]]) -> list[Markup]:
-    """Those that have room, judged for a chart of usual width."""
+    """Labels that have room, assuming a chart of usual width."""
     taken: list[tuple[float, float, float]] = []
     labels = []
     for point, x, y in places:

@@ -1,6 +1,6 @@
-"""Numbers as people read them: three digits and a unit. Pure.
+"""Human-readable numbers: three digits and a unit. Pure.
 
-A share is never rounded to all or nothing, because those two mean something else.
+A share is never rounded to 0 % or 100 %, because those have a different meaning.
 """
 
 import math
@@ -74,13 +74,13 @@ def duration(ms: float) -> str:
 
 
 def moment(ms: float, pattern: str = "%-d %b %Y, %H:%M") -> str:
-    """In UTC; a clock may be wrong by any amount."""
+    """In UTC; clocks may be wrong by any amount."""
     at = EPOCH + timedelta(milliseconds=min(max(ms, 0), LAST_MS))
     return at.strftime(pattern)
 
 
 def period(first_ms: int, last_ms: int) -> str:
-    """From one moment to another; a day that both have is told once."""
+    """From one moment to another; a common day appears once."""
     day = "%-d %b %Y"
     clock = "%H:%M" if last_ms - first_ms >= HOUR_MS else "%H:%M:%S"
     first, last = moment(first_ms, day), moment(last_ms, day)
@@ -90,7 +90,7 @@ def period(first_ms: int, last_ms: int) -> str:
 
 
 def slot_name(at_ms: int, step_ms: int) -> str:
-    """Of one step on a time axis."""
+    """The name of one step on a time axis."""
     if step_ms < MINUTE_MS:
         return moment(at_ms, "%-d %b %Y, %H:%M:%S")
     if step_ms < DAY_MS:
@@ -120,7 +120,7 @@ def plural(value: int, one: str, many: str | None = None) -> str:
 
 
 def ratio(part: float, whole: float) -> float:
-    """Not a number where there is nothing to be a part of."""
+    """NaN if the whole is 0."""
     return part / whole if whole else math.nan
 
 
@@ -141,7 +141,7 @@ def _scaled(value: float, units: tuple[str, ...]) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three significant digits, no more than three behind the point."""
+    """Three significant digits, at most three decimals."""
     if 0 < value < 0.001:
         return "<0.001"
     decimals = 3 if value < 0.01 else 2 if value < 9.995 else 1 if value < 99.95 else 0

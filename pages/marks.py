@@ -1,6 +1,6 @@
-"""The small pieces of pictures: bars, lines, symbols, swatches. Pure.
+"""Elements of charts: bars, lines, symbols, swatches. Pure.
 
-Across, everything is a percentage of whatever width there is; up, it is pixels.
+Horizontally everything is a percentage of the width, vertically pixels.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pages.markup import Markup, tag
 from pages.scales import Scale
 
-EDGE = 8  # pixels above and below a plot, so that labels and strokes are not cut
+EDGE = 8  # pixels above and below a plot, so that labels and strokes are not clipped
 LINE_UNITS = 10  # of a line's own coordinates in one slot
 SHAPES = {"square": "M-5-5H5V5H-5z", "diamond": "M0-6.5 6.5 0 0 6.5-6.5 0z"}
 
@@ -46,7 +46,7 @@ def symbol(style: str, place: float, y: float, tip: str = "") -> Markup:
 
 
 def swatch(style: str, form: str) -> Markup:
-    """What a series looks like, for legends: a block, a line or a point."""
+    """A legend symbol for a series: a block, a line or a point."""
     wide = 22 if form == "line" else 14
     if form == "line":
         drawn = tag("line", x1=0, x2=wide, y1=7, y2=7, class_=f"line {style}")
@@ -63,7 +63,7 @@ def key(style: str, name: str, form: str) -> Markup:
 
 
 def meter(length: float, style: str = "plain") -> Markup:
-    """A bar without a figure; what is there but tiny still shows."""
+    """A bar without a figure; tiny values stay visible."""
     wide = percent(max(length, 0.004)) if length > 0 else "0"
     drawn = tag("rect", class_=style, width=wide, height="100%")
     return tag("svg", drawn, class_="meter", aria_hidden="true")
@@ -84,7 +84,7 @@ def split(parts: Sequence[tuple[float, str, str]]) -> Markup:
 
 
 def reach(values: Sequence[tuple[float, str]], scale: Scale) -> Markup:
-    """Some values of one thing on a line, each with its symbol."""
+    """Several values on a line, each with its symbol."""
     places = [scale.at(value) for value, _ in values]
     ends = {"x1": percent(min(places)), "x2": percent(max(places))}
     drawn = [
@@ -96,7 +96,7 @@ def reach(values: Sequence[tuple[float, str]], scale: Scale) -> Markup:
 
 
 def sparkline(values: Sequence[float], top: float | None = None) -> Markup | None:
-    """The run of a figure, without axes; None if there is nothing to see."""
+    """A small line chart without axes; None if there is nothing to show."""
     known = [value for value in values if math.isfinite(value)]
     if len(known) < 3:
         return None
@@ -109,7 +109,7 @@ def sparkline(values: Sequence[float], top: float | None = None) -> Markup | Non
 
 
 def stretched(drawn: Sequence[Markup], slots: int, height: int, style: str) -> Markup:
-    """Lines have no percentages: they are drawn in units of their own and pulled to the width."""
+    """Paths cannot use percentages: they are drawn in their own units and stretched."""
     return tag(
         "svg",
         *drawn,
@@ -123,7 +123,7 @@ def stretched(drawn: Sequence[Markup], slots: int, height: int, style: str) -> M
 
 
 def line(values: Sequence[float], scale: Scale, height: int) -> str:
-    """Through the middle of the slots, broken where there is no value."""
+    """Through the middle of the slots, interrupted at missing values."""
     words, drawing = [], False
     for slot, value in enumerate(values):
         if math.isfinite(value):
@@ -133,7 +133,7 @@ def line(values: Sequence[float], scale: Scale, height: int) -> str:
 
 
 def dots(values: Sequence[float], scale: Scale, height: int) -> str:
-    """Values whose neighbours are missing, which no line would show: strokes of no length."""
+    """Isolated values, which no line would show: strokes of zero length."""
     known = [math.nan, *values, math.nan]
     return "".join(
         f"M{_place(slot, value, scale, height)}h0"
@@ -143,7 +143,7 @@ def dots(values: Sequence[float], scale: Scale, height: int) -> str:
 
 
 def area(values: Sequence[float], scale: Scale, height: int) -> str:
-    """The room below a line."""
+    """The area below a line."""
     words: list[str] = []
     run: list[str] = []
     floor = height + EDGE

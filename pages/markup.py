@@ -1,18 +1,18 @@
-"""HTML and SVG from values: whatever is not markup already is escaped, without exception."""
+"""HTML and SVG from values: everything that is not Markup is escaped."""
 
 import html
 import unicodedata
 from collections.abc import Iterable
 
 VOID = frozenset({"meta", "link", "br", "input"})
-# Controls, formats, halves of pairs, line ends: they have no look of their own, or change that of
-# their neighbours, or cannot be in a document at all.
+# Controls, formats, lone surrogates, line ends: invisible, changing their neighbours, or not
+# allowed in a document.
 UNSEEN = ("C", "Zl", "Zp")
 NAME_CHARACTERS = 256
 
 
 class Markup(str):
-    """Text that may stand in a document as it is."""
+    """Text that needs no escaping."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ def escape(text: str) -> Markup:
 
 
 def tag(element: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
-    """`class_` is written without its underscore, `data_tip` with a hyphen; None and False: not."""
+    """`class_` loses its underscore, `data_tip` becomes `data-tip`; None and False are omitted."""
     words = [element]
     for key, value in attributes.items():
         if value is None or value is False:
@@ -48,12 +48,12 @@ def join(children: Child) -> Markup:
 
 
 def visible(text: str) -> str:
-    """All on one line, and what cannot be seen spelled out: no name looks like another."""
+    """On one line, with invisible characters spelled out: no two names look the same."""
     return text if text.isprintable() else _spell(text)
 
 
 def name_of(text: str, otherwise: str = "(none)") -> Markup:
-    """A name that somebody else chose: isolated, visible, of bounded length."""
+    """An untrusted name: isolated, visible, of bounded length."""
     if not text:
         return tag("i", otherwise, class_="none")
     seen = visible(text)
@@ -62,7 +62,7 @@ def name_of(text: str, otherwise: str = "(none)") -> Markup:
 
 
 def _text(value: str | int | float) -> str:
-    """Coordinates need no more than two digits."""
+    """Coordinates need at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 

@@ -1,5 +1,5 @@
-// What the report does beyond showing: values under the pointer, sorting, filtering, light and dark.
-// Everything that is shown comes out of the page as text; nothing is parsed as markup.
+// The report's interactive parts: tooltips, sorting, filtering, light and dark.
+// Everything shown is inserted as text; nothing is parsed as markup.
 "use strict";
 
 const make = (name, text, attributes = {}) => {
@@ -9,7 +9,7 @@ const make = (name, text, attributes = {}) => {
   return element;
 };
 
-// Values under the pointer
+// Tooltips
 
 const tip = document.getElementById("tip");
 
@@ -49,7 +49,7 @@ for (const plot of timed) {
   let slot = rows.length - 1;
 
   const show = (x, y) => {
-    // Charts of the same time show the same moment.
+    // Charts with the same axis share a cursor.
     for (const other of timed) {
       const cursor = other.querySelector(".cursor");
       cursor.classList.toggle("on", other.dataset.axis === plot.dataset.axis);
@@ -87,7 +87,7 @@ for (const plot of timed) {
   });
 }
 
-// Tables: sorting by a column, filtering by the first one, the first rows only until asked
+// Tables: sort by a column, filter by the first one, show the first rows until expanded
 
 for (const table of document.querySelectorAll(".sortable")) {
   const body = table.tBodies[0];
@@ -155,7 +155,7 @@ for (const table of document.querySelectorAll(".sortable")) {
   refresh();
 }
 
-// Where one is, and in which light
+// The current section, and the theme
 
 const links = new Map([...document.querySelectorAll("nav a")].map((a) => [a.hash.slice(1), a]));
 const seen = new Set();

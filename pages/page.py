@@ -1,7 +1,7 @@
-"""The whole page: one file that asks nobody for anything.
+"""The whole page: one file that loads nothing else.
 
-A policy in its head allows no request and no script or style but these two, by their hashes; so
-even a name that came through unescaped could not act.
+Its content security policy allows no requests, and only its own script and style, by hash. So even
+an unescaped name could do nothing.
 """
 
 from base64 import b64encode
@@ -19,7 +19,7 @@ ICON = (
 
 
 def render_page(title: str, sections: Sequence[Section], foot: Child, *, bare: bool = False) -> str:
-    """HTML in UTF-8, complete; `bare` without the bar at the top, for pictures."""
+    """A complete HTML document; `bare` omits the top bar, for images."""
     style, script = _part("page.css"), _part("page.js")
     head = tag(
         "head",

@@ -1,4 +1,4 @@
-"""Where values lie on an axis, and where its ticks are. Pure."""
+"""Positions of values and ticks on an axis. Pure."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from pages.figures import duration, moment, slot_name
 from pages.times import DAY_MS, HOUR_MS, MINUTE_MS, STEPS_MS
 
 MOST_LABELS = 9
-FEWEST_SLOTS = 15  # so that a few bars are bars and not walls
+FEWEST_SLOTS = 15  # so that a few bars are not too wide
 NICE = (1, 2, 2.5, 5, 10)
 DECADES = tuple(10.0**power for power in range(-2, 31))
 DURATIONS_MS = (
@@ -22,7 +22,7 @@ DURATIONS_MS = (
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From `low` at 0 to `high` at 1; what is outside lies on the edge."""
+    """From `low` at 0 to `high` at 1; values outside are clamped."""
 
     low: float
     high: float
@@ -38,7 +38,7 @@ class Scale:
 
 
 def linear_scale(values: Iterable[float], *, whole: bool = False) -> Scale:
-    """From 0; `whole` for things that have no halves."""
+    """From 0; `whole` for integers."""
     top = max((v for v in values if math.isfinite(v)), default=0.0)
     if top <= 0:
         return Scale(0.0, 1.0, (0.0, 1.0))
@@ -55,7 +55,7 @@ SHARE = Scale(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0))
 
 
 def log_scale(values: Iterable[float], marks: Sequence[float] = DECADES) -> Scale:
-    """From the last mark below the values to the first above them; zeros lie at the bottom."""
+    """From the last mark below the values to the first above them; zeros are at the bottom."""
     known = [value for value in values if math.isfinite(value)]
     low, high = min(known, default=1.0), max(known, default=1.0)
     first = max((n for n, mark in enumerate(marks) if mark <= low), default=0)
@@ -68,7 +68,7 @@ def log_scale(values: Iterable[float], marks: Sequence[float] = DECADES) -> Scal
 
 
 def shares_of(values: Sequence[float]) -> list[float]:
-    """Each as a part of the largest: how long its bar is."""
+    """Each relative to the largest: the length of its bar."""
     top = max((v for v in values if math.isfinite(v)), default=0)
     return [max(v, 0) / top if top > 0 and math.isfinite(v) else 0.0 for v in values]
 
@@ -81,20 +81,20 @@ class Axis(Protocol):
 
     @property
     def key(self) -> str:
-        """Charts of the same one show the same step under the pointer."""
+        """Charts with the same key share a cursor."""
 
     @property
     def heading(self) -> str:
-        """Above the names of steps, in a table."""
+        """Heading of the step column in a table."""
 
     @property
     def span(self) -> str:
-        """From where to where, for those who cannot see it."""
+        """The range in words, for screen readers."""
 
     def name(self, slot: int) -> str: ...
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Share of the axis, and what is written there."""
+        """Position (0 to 1) and label of each tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class TimeAxis:
 
 
 class ElapsedAxis(TimeAxis):
-    """Counted from a beginning of its own."""
+    """Counted from its own start."""
 
     @property
     def heading(self) -> str:
@@ -192,7 +192,7 @@ class ElapsedAxis(TimeAxis):
 
 
 def time_axis(times_ms: Sequence[int], step_ms: int, most_slots: int) -> TimeAxis:
-    """Over all of the times; ValueError if the step does not suit them."""
+    """Covers all times; ValueError if the step is too small."""
     first, last = min(times_ms), max(times_ms)
     slots = (last - first) // step_ms + 1
     if slots > most_slots:

@@ -1,4 +1,4 @@
-"""Lengths of time, and the steps in which an axis may go. Pure."""
+"""Durations, and the possible steps of a time axis. Pure."""
 
 SECOND_MS = 1000
 MINUTE_MS = 60 * SECOND_MS

@@ -1,23 +1,23 @@
-"""The language both sides of Weir speak. Pure: values in, values out, no I/O, no clock.
+"""The protocol shared by both sides of Weir. Pure: values in, values out, no I/O, no clock.
 
 media       media types
 names       paths, headers, fixed values
 errors      ProtocolError: malformed input
 paths       stream names from URLs; other paths for them, where configured
 offsets     positions as tokens
-cursors     the cursor of live answers
+cursors     the cursor of live responses
 etags       entity tags and If-None-Match
-bodies      what a body must be, and what is stored of it
+bodies      checks of bodies, and their stored form
 requests    headers and query to one value per operation
 producers   idempotent producers: the verdict table
-stream      a stream's state, its records, and what may happen to it
+stream      a stream's state, its records, and its rules
 replies     outcomes to status, headers, body
-heads       headers of a reply to one value: the other direction
+heads       headers of a reply to one value: the inverse
 jsonmode    JSON bodies to stored bytes and back, halves of surrogate pairs included
-nesting     where the messages of stored JSON end, told in slices
+nesting     where the messages of stored JSON end, in slices
 timestamps  RFC 3339
-state       messages of the State Protocol, and the state that they add up to
-schemas     values of entities held to a JSON Schema
+state       messages of the State Protocol, and the resulting state
+schemas     validation of entities against JSON Schemas
 multipart   bootstraps, both directions
 sse         event streams, both directions; the jitter of their rotation
 accesslog   a line of the gateway's log

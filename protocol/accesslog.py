@@ -1,6 +1,6 @@
-"""The access log: the one definition of a line, and of the names of its files.
+"""The access log: the single definition of its lines and file names.
 
-A line is one JSON object in UTF-8 that ends with the only newline in it, whatever its strings hold.
+A line is one JSON object in UTF-8; its only newline is at the end, whatever its strings contain.
 Writers and readers (the gateway, Spark's schema) take the fields from `AccessRecord`.
 """
 
@@ -14,8 +14,8 @@ import msgspec
 VERSION = 1
 HOUR_MS = 3_600_000
 
-# Clients choose some of the strings. A user agent is always cut, all strings are when the line is
-# longer than LONG_LINE_BYTES.
+# Clients choose some of the strings. User agents are always truncated; all strings are if the line
+# is longer than LONG_LINE_BYTES.
 USER_AGENT_CHARACTERS = 200
 LONG_LINE_BYTES = 2048
 STREAM_CHARACTERS = 4096
@@ -27,7 +27,7 @@ MODES = (
     *("snapshot", "bootstrap", "publish", "withdraw", "bucket", "list"),
     *("preflight", "service", "other"),
 )
-# Reads are requests that stored bytes could have answered; writes and the like are passed on.
+# Reads are requests that could be served from stored bytes; writes and others are passed on.
 READ_VERDICTS = ("hit", "stale", "revalidated", "miss", "hub")
 VERDICTS = (*READ_VERDICTS, "pass", "refused", "error")
 ROLES = ("", "leader", "follower", "hub")
@@ -38,39 +38,39 @@ ENDINGS = (
 
 
 class AccessRecord(msgspec.Struct, kw_only=True, gc=False):
-    """One request of one client, written when its response has ended."""
+    """One client request, written when its response has ended."""
 
-    v: int = VERSION  # of this schema; a new field does not change it, a new meaning does
+    v: int = VERSION  # schema version; changes when a field changes meaning, not for new fields
     time_ms: int  # when the request began, Unix time in milliseconds
     gateway: str  # name of the gateway
-    worker: int  # number of its worker process
-    seq: int  # counts the worker's lines from its start: a gap was dropped, a repeat was copied
+    worker: int  # number of the worker process
+    seq: int  # line number since the worker started: a gap means dropped lines, a repeat a copy
     request_id: str  # as sent to the client and upstream
-    flight_id: str = ""  # the shared upstream fetch or hub that answered; empty = none
-    role: str = ""  # in that flight, one of ROLES
-    client: str = ""  # address of the client, behind the trusted proxies
-    subject: str = ""  # of the token; empty = no valid token
-    method: str  # of HTTP
-    stream: str = ""  # canonical name of a stream or bucket; empty = the URL of neither
+    flight_id: str = ""  # shared upstream fetch or hub that served the request; empty = none
+    role: str = ""  # role in that flight, one of ROLES
+    client: str = ""  # client address, as seen by the trusted proxies
+    subject: str = ""  # token subject; empty = no valid token
+    method: str  # HTTP method
+    stream: str = ""  # canonical name of the stream or bucket; empty = any other URL
     mode: str  # kind of request, one of MODES
-    offset: str = ""  # as asked for
-    status: int  # of HTTP
-    verdict: str  # how it was answered, one of VERDICTS
-    bytes_sent: int = 0  # of the body, as written to the connection
-    bytes_received: int = 0  # of the request's body
-    duration_ms: float = 0.0  # from the request's head to the end of the response
-    wait_ms: float = 0.0  # of it, spent waiting for somebody else's flight or in a hub
-    upstream_ms: float = 0.0  # of it, spent on upstream requests of its own
-    upstream_requests: int = 0  # made for this request alone or as the leader
+    offset: str = ""  # requested offset
+    status: int  # HTTP status
+    verdict: str  # how the request was served, one of VERDICTS
+    bytes_sent: int = 0  # response body bytes written to the connection
+    bytes_received: int = 0  # request body bytes
+    duration_ms: float = 0.0  # from the request head to the end of the response
+    wait_ms: float = 0.0  # part of it spent waiting for a shared fetch or at a hub
+    upstream_ms: float = 0.0  # part of it spent on this request's own upstream requests
+    upstream_requests: int = 0  # upstream requests made for it, alone or as flight leader
     encoding: str = ""  # content encoding of the body; empty = identity
     ended: str = ""  # why an SSE response ended, one of ENDINGS
-    error: str = ""  # code of the problem that was answered
+    error: str = ""  # code of the problem in the response
     user_agent: str = ""  # at most USER_AGENT_CHARACTERS
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """What the name of a file says: whose lines it has, and of which hour."""
+    """What a log file's name says: the worker that wrote it, and the hour."""
 
     gateway: str
     worker: int
@@ -96,12 +96,12 @@ _decoder = msgspec.json.Decoder(AccessRecord)
 
 
 def append_line(record: AccessRecord, buffer: bytearray) -> None:
-    """Add one line with its newline; cheaper than making a bytes object of each."""
+    """Append one line with its newline; cheaper than a bytes object per line."""
     start = len(buffer)
     try:
         _encoder.encode_into(record, buffer, -1)
         fits = len(buffer) - start <= LONG_LINE_BYTES
-    except UnicodeEncodeError:  # header bytes that are not UTF-8 come as lone surrogates
+    except UnicodeEncodeError:  # non-UTF-8 header bytes become lone surrogates
         fits = False
     if not fits or len(record.user_agent) > USER_AGENT_CHARACTERS:
         del buffer[start:]
@@ -116,7 +116,7 @@ def encode_line(record: AccessRecord) -> bytes:
 
 
 class LineParts(NamedTuple):
-    """A line, cut so that lines which have a part in common need not encode it again."""
+    """A line split into parts, so that shared parts are encoded only once."""
 
     gateway: bytes  # up to the sequence number
     who: bytes  # flight to subject
@@ -125,8 +125,8 @@ class LineParts(NamedTuple):
 
 
 def cut_line(record: AccessRecord) -> LineParts:
-    """Without time, sequence number and request id. A quote within a string is escaped, so what
-    looks like the name of a field is one."""
+    """Without time, sequence number and request id. Quotes within strings are escaped, so field
+    names can be found by searching."""
     line = encode_line(record)
     at = [line.index(b',"%b":' % name) for name in _CUTS]
     return LineParts(
@@ -143,7 +143,7 @@ def join_line(
 
 
 def decode_line(line: bytes) -> AccessRecord:
-    """Fields that this version does not know are left out; raises ValueError."""
+    """Unknown fields are ignored; raises ValueError."""
     try:
         return _decoder.decode(line)
     except RecursionError as error:
@@ -151,7 +151,7 @@ def decode_line(line: bytes) -> AccessRecord:
 
 
 def file_name(gateway: str, worker: int, time_ms: int) -> str:
-    """Of the file that a worker's lines of that time go to; hours are those of UTC."""
+    """The file for a worker's lines at this time; hours are in UTC."""
     if not _GATEWAY.fullmatch(gateway):
         raise ValueError(f"{gateway!r} cannot be part of a file name")
     hour = datetime.fromtimestamp(time_ms // HOUR_MS * 3600, UTC).strftime(_HOUR)
@@ -159,7 +159,7 @@ def file_name(gateway: str, worker: int, time_ms: int) -> str:
 
 
 def parse_file_name(name: str) -> LogFile | None:
-    """None for anything that is not ours. Whoever keeps the files may have compressed them."""
+    """None for foreign names. Files may have been compressed."""
     found = _FILE.fullmatch(name)
     if found is None:
         return None
@@ -171,7 +171,7 @@ def parse_file_name(name: str) -> LogFile | None:
 
 
 def _clean(record: AccessRecord) -> AccessRecord:
-    """The record with strings that any line can hold."""
+    """The record with truncated, encodable strings."""
     texts = {name: getattr(record, name)[:most] for name, most in _BOUNDS.items()}
     valid = {name: _SURROGATE.sub("\ufffd", text) for name, text in texts.items()}
     return msgspec.structs.replace(record, **valid)

@@ -1,4 +1,4 @@
-"""Bodies of appends: what they must be, and the bytes that are kept of them."""
+"""Bodies of appends: checks, and the bytes that are stored."""
 
 from protocol.errors import ProtocolError
 from protocol.jsonmode import stored_form
@@ -8,7 +8,7 @@ from protocol.stream import StreamState
 
 
 def check_append(request: Append, body: bytes) -> None:
-    """What can be said of an append before its stream is known."""
+    """Check an append before its stream is known."""
     if not body:
         if not request.close:
             raise ProtocolError(400, "empty-body", "An append needs a body or Stream-Closed: true.")
@@ -18,13 +18,11 @@ def check_append(request: Append, body: bytes) -> None:
 
 def check_create(request: Create, body: bytes) -> None:
     if request.first is not None and not body:
-        raise ProtocolError(
-            400, "empty-body", "Producer-* and Stream-Seq on a PUT are for its body."
-        )
+        raise ProtocolError(400, "empty-body", "On a PUT, Producer-* and Stream-Seq need a body.")
 
 
 def stored_bytes(state: StreamState, body: bytes) -> bytes:
-    """As they are, or in JSON mode as messages, if these are what the stream takes."""
+    """Unchanged, or in JSON mode as messages, if the stream accepts them."""
     if not body or not state.is_json:
         return body
     data = stored_form(body)
@@ -34,7 +32,7 @@ def stored_bytes(state: StreamState, body: bytes) -> bytes:
 
 
 def check_data(data: bytes) -> None:
-    """Of an append with a body."""
+    """Check the data of an append with a body."""
     if not data:
         raise ProtocolError(400, "empty-array", "An append needs at least one message.")
 

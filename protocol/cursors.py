@@ -1,7 +1,7 @@
 """Live-read cursors: which 20-second interval a response belongs to (DS 8.1).
 
-A client that is not behind gets a later cursor. The step is a keyed hash, not a random number,
-so every process answers the same and caches in front keep folding requests together.
+A client that is not behind gets a later cursor. The step is a keyed hash, not a random number, so
+every process responds with the same one and caches in front keep collapsing requests.
 """
 
 from hashlib import blake2b
@@ -13,13 +13,13 @@ EPOCH_SECS = 1_728_432_000  # 2024-10-09T00:00:00Z
 MAX_STEP = 180  # 3600 s of intervals
 
 MAX_DIGITS = 32  # more than any clock has, in whatever unit
-_MAX_KEY_BYTES = 64  # what blake2b takes
+_MAX_KEY_BYTES = 64  # limit of blake2b
 
 
 def next_cursor(now_s: float, client_cursor: str | None, jitter_key: bytes) -> int:
     """The cursor to send: the current interval, or a step past a client that is already there.
 
-    What is no number counts as absent; a number never leads backwards.
+    Anything but a number counts as absent; a number never leads backwards.
     """
     current = max(0, int((now_s - EPOCH_SECS) // INTERVAL_SECS))
     if client_cursor is None:
@@ -31,12 +31,12 @@ def next_cursor(now_s: float, client_cursor: str | None, jitter_key: bytes) -> i
 
 
 def checked_cursor(token: str | None) -> str | None:
-    """A client's cursor, if it is a number. One that is too long to go on from is refused: taken
-    for absent, it would lead backwards."""
+    """A client's cursor, if it is a number. A cursor that is too long is refused: treated as
+    absent, it would lead backwards."""
     if token is None or not _is_number(token):
         return None
     if len(token) > MAX_DIGITS:
-        raise ProtocolError(400, "invalid-cursor", f"`cursor` has {MAX_DIGITS} digits at most.")
+        raise ProtocolError(400, "invalid-cursor", f"`cursor` exceeds {MAX_DIGITS} digits.")
     return token
 
 

@@ -1,10 +1,10 @@
-"""The one exception of malformed input. Expected refusals are replies, not exceptions."""
+"""The exception for malformed input. Expected refusals are replies, not exceptions."""
 
 from collections.abc import Mapping
 
 
 class ProtocolError(Exception):
-    """A request that cannot be understood, with the status it deserves."""
+    """A malformed request, with its status."""
 
     def __init__(
         self,
@@ -19,4 +19,4 @@ class ProtocolError(Exception):
         self.code = code
         self.detail = detail
         self.headers = headers
-        self.members = members or {}  # of the problem's body, beside the usual ones
+        self.members = members or {}  # additional members of the problem's body

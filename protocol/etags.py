@@ -1,11 +1,11 @@
-"""Entity tags of streams and of what is read from them, and their comparison (RFC 9110 13.1).
+"""Entity tags of streams and of reads, and their comparison (RFC 9110 13.1).
 
 The incarnation is new for each creation, so a re-created stream never yields a false 304.
 """
 
 import re
 
-# One list member; leading commas and blanks are empty members, which a recipient ignores.
+# One list member; leading commas and blanks are empty members, which are ignored.
 _MEMBER = re.compile(r'[ \t,]*(?:W/)?("[^"]*")[ \t]*(?=,|\Z)')
 # All the tags below. A gateway adds the content encoding to those of snapshots and bootstraps.
 _OURS = re.compile(
@@ -20,28 +20,28 @@ def format_etag(incarnation: str, start: int, end: int, closed: bool) -> str:
 
 
 def stream_etag(incarnation: str, tail: int, closed: bool) -> str:
-    """Of the stream itself: another one after each append and after the end."""
+    """The tag of the stream itself; changes with each append and with the close."""
     return f'"{incarnation}:{tail}:c"' if closed else f'"{incarnation}:{tail}"'
 
 
 def snapshot_etag(incarnation: str, blob: int, at_tail: bool) -> str:
-    """Each publication is a blob of its own. Whether more follows it is part of the answer."""
+    """Each publication has its own blob. Whether more data follows is part of the response."""
     return f'"{incarnation}:s{blob:016x}:t"' if at_tail else f'"{incarnation}:s{blob:016x}"'
 
 
 def bootstrap_etag(incarnation: str, blob: int, tail: int, closed: bool) -> str:
-    """Weak: the same messages come with another boundary each time."""
+    """Weak: the same messages are sent with a different boundary each time."""
     return f'W/"{incarnation}:b{blob:016x}:{tail}{":c" if closed else ""}"'
 
 
 def incarnation_of_etag(etag: str) -> str:
-    """The stream's incarnation; empty for the tags of other servers, which do not name it."""
+    """The stream's incarnation; empty for tags of other servers."""
     ours = _OURS.fullmatch(etag)
     return ours[1] if ours else ""
 
 
 def permits(if_match: str, etag: str | None) -> bool:
-    """Whether If-Match allows a write; `etag` is None where there is nothing to match."""
+    """Whether If-Match allows a write; `etag` is None if there is nothing to match."""
     if etag is None:
         return False
     if if_match.strip(" \t") == "*":
@@ -55,7 +55,7 @@ def permits(if_match: str, etag: str | None) -> bool:
 
 
 def matches(if_none_match: str, etag: str) -> bool:
-    """Weak comparison; whatever follows the first malformed member is ignored."""
+    """Weak comparison; everything after the first malformed member is ignored."""
     if if_none_match == etag:
         return True
     if if_none_match.strip(" \t") == "*":

@@ -1,8 +1,8 @@
 """The head of a reply as its reader sees it: the inverse of `replies`, and of what other Durable
 Streams servers send.
 
-Lenient: an offset is what the server calls one (`offsets.is_offset` judges it), and a number that
-is none counts as absent. Standard library only, because Spark's executors run it.
+Lenient: offsets are taken as sent (`offsets.is_offset` checks them), and invalid numbers count as
+absent. Standard library only, because Spark's executors run it.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _MAX_DIGITS = 16  # of 2^53 - 1
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """Texts are empty and numbers None where the server does not tell."""
+    """Absent texts are empty, absent numbers None."""
 
     content_type: str = ""
     next_offset: str = ""
@@ -26,7 +26,7 @@ class ReplyHead:
     closed: bool = False
     cursor: str = ""
     etag: str = ""
-    incarnation: str = ""  # told by our origin alone
+    incarnation: str = ""  # sent by our origin only
     earliest_offset: str = ""
     snapshot_offset: str = ""
     can_expire: bool = False
@@ -41,7 +41,7 @@ class ReplyHead:
 
 
 def parse_head(headers: Mapping[str, str]) -> ReplyHead:
-    """From headers that are found by their names in lower case."""
+    """From headers with lower-case names."""
     get = headers.get
     etag, next_offset = get("etag", ""), get("stream-next-offset", "")
     ttl, expires = get("stream-ttl"), get("stream-expires-at")

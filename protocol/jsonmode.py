@@ -1,7 +1,7 @@
 """JSON mode: request bodies to stored bytes, stored bytes to response arrays (DS 7.1).
 
-Stored form: every message exactly as it came, blanks around it trimmed, followed by one comma.
-Any run of whole messages is thereby a byte range, and a response body is that range in brackets.
+Stored form: every message unchanged, with surrounding blanks trimmed, followed by one comma. So any
+run of messages is a byte range, and a response body is that range in brackets.
 """
 
 import re
@@ -15,11 +15,11 @@ from protocol.errors import ProtocolError
 
 MAX_DEPTH = 512
 MAX_MESSAGES = 100_000  # in one body
-DENSE = 10 * MAX_MESSAGES  # commas in a body that is taken apart without counting first
+DENSE = 10 * MAX_MESSAGES  # a body with fewer commas is split without counting first
 
 _BLANKS = b" \t\r\n"
-# Raw checks all of the syntax, nested values included, without building them. It leaves two
-# things to us: UTF-8 inside strings, and a depth limit that does not depend on the call stack.
+# Raw checks the whole syntax, including nested values, without building them. Two things are left
+# to us: UTF-8 inside strings, and a depth limit independent of the call stack.
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 _value = msgspec.json.Decoder(msgspec.Raw)
 
@@ -30,7 +30,7 @@ DELTAS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 T = TypeVar("T")
 Show = Callable[[bytes], bytes]
 
-# Of a surrogate, or of one of the 2048 characters before them: hiding these too does no harm.
+# A surrogate, or one of the 2048 characters before them: hiding those too does no harm.
 _TORN = re.compile(rb"\\u[dD](?![0-9a-fA-F]{3})")
 _ESCAPED_BACKSLASH, _HIDDEN_BACKSLASH = b"\\\\", b"\xfe\xfe"
 _SHOWN = bytes.maketrans(b"\xfe\xff", b"\\\\")
@@ -69,7 +69,7 @@ def _join_messages(text: bytes, show: Show) -> bytes:
 
 
 def _exceeds_limit(array: bytes) -> bool:
-    """Told without an object for each message: 16 MiB of `0,0,0,` would make 640 MiB of them."""
+    """Without an object per message: 16 MiB of `0,0,0,` would become 640 MiB of objects."""
     _value.decode(array)
     rest = memoryview(array)[1:]
     for _ in range(MAX_MESSAGES):
@@ -80,7 +80,7 @@ def _exceeds_limit(array: bytes) -> bool:
 
 
 def _past_value(text: memoryview) -> int:
-    """Where the next value of a valid array begins: msgspec complains of the comma before it."""
+    """Where the next value of a valid array begins: msgspec reports the comma before it."""
     try:
         _value.decode(text)
     except msgspec.DecodeError as error:
@@ -98,7 +98,7 @@ def split_messages(stored: bytes) -> list[bytes]:
 
 
 def split_array(array: bytes) -> list[bytes]:
-    """The elements of a JSON array in UTF-8; msgspec.DecodeError if it is none."""
+    """The elements of a JSON array in UTF-8; raises msgspec.DecodeError if it is not one."""
     return despite_halves(lambda text, show: list(map(show, _array.decode(text))), array)
 
 
@@ -112,7 +112,7 @@ def _check_utf8(body: bytes) -> None:
 
 
 def _depth(message: bytes) -> int:
-    """Deepest nesting of a valid message; linear, and only the brackets are walked."""
+    """Deepest nesting of a valid message; linear, and only brackets are visited."""
     if message.count(b"[") + message.count(b"{") <= MAX_DEPTH:
         return 0
     # Without escaped backslashes and quotes, every second piece between quotes is a string.
@@ -127,12 +127,12 @@ def _invalid(detail: str) -> ProtocolError:
 
 def _too_many() -> ProtocolError:
     return ProtocolError(
-        413, "too-many-messages", f"A body may have {MAX_MESSAGES:,} messages at most."
+        413, "too-many-messages", f"A body may have at most {MAX_MESSAGES:,} messages."
     )
 
 
 def _too_deep() -> ProtocolError:
-    return _invalid(f"messages may nest {MAX_DEPTH} levels deep at most")
+    return _invalid(f"messages may nest at most {MAX_DEPTH} levels deep")
 
 
 # -- halves of surrogate pairs ---------------------------------------------------------------------
@@ -142,9 +142,9 @@ def _too_deep() -> ProtocolError:
 
 
 def despite_halves(read: Callable[[bytes, Show], T], text: bytes) -> T:
-    """What `read` makes of JSON in UTF-8 with msgspec, halves or not. Bytes that it takes out of
-    its text must go through the function that it is given; a string with a half cannot be
-    decoded, nor one with a whole pair beside it."""
+    """The result of `read` on JSON in UTF-8, with or without lone surrogates. Bytes that it takes
+    from the text must go through the function it is given. A string with a lone surrogate cannot
+    be decoded, nor one that also has a complete pair."""
     try:
         return read(text, bytes)
     except msgspec.DecodeError:
@@ -155,13 +155,13 @@ def despite_halves(read: Callable[[bytes, Show], T], text: bytes) -> T:
 
 
 def _hide(text: bytes) -> bytes | None:
-    """None where there is nothing to hide, or where it could not be shown again."""
+    """None if there is nothing to hide, or hiding could not be undone."""
     if b"\xfe" in text or b"\xff" in text:
         return None
     bare = text.replace(_ESCAPED_BACKSLASH, _HIDDEN_BACKSLASH)
     if _TORN.search(bare):
         return None
-    # Whole pairs as well: to tell halves from them takes ten times as long.
+    # Complete pairs as well: telling them apart takes ten times as long.
     hidden = bare.replace(b"\\ud", b"\xffud").replace(b"\\uD", b"\xffuD")
     return None if hidden == bare else hidden
 

@@ -1,4 +1,4 @@
-"""Media types: what two content types are compared by, and which of them are text."""
+"""Media types: comparing content types, and which of them are text."""
 
 from functools import lru_cache
 

@@ -7,7 +7,7 @@ MEDIA_TYPE = "multipart/mixed"
 
 
 class MultipartError(Exception):
-    """Bytes that are no multipart entity."""
+    """The bytes are not a multipart entity."""
 
 
 class Part(NamedTuple):
@@ -43,7 +43,7 @@ def boundary_of(content_type: str) -> str | None:
 
 
 def split_parts(content_type: str, body: bytes) -> list[Part]:
-    """The parts of a body that is there as a whole."""
+    """The parts of a complete body."""
     boundary = boundary_of(content_type)
     if boundary is None:
         raise MultipartError(f"{content_type!r} is not {MEDIA_TYPE} with a boundary")
@@ -55,12 +55,12 @@ def split_parts(content_type: str, body: bytes) -> list[Part]:
 
 
 class PartDecoder:
-    """Bytes in, whole parts out; only the part that is still open is kept. A body that was cut
-    short at the end of a part looks whole but for `complete`."""
+    """Bytes in, complete parts out; only the open part is buffered. A body truncated at the end of
+    a part looks whole, except for `complete`."""
 
     def __init__(self, boundary: str) -> None:
         self._delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
-        self._buffer = bytearray(b"\r\n")  # the first delimiter may stand at the very beginning
+        self._buffer = bytearray(b"\r\n")  # the first delimiter may be at the very start
         self._in_preamble = True
         self.complete = False
 
@@ -88,7 +88,7 @@ class PartDecoder:
 
 
 def _parse_part(text: bytes) -> Part:
-    """What stands between two delimiters; `text` begins in the line of the first one."""
+    """The text between two delimiters; `text` starts in the line of the first one."""
     padding, ended, rest = text.partition(b"\r\n")
     if not ended or padding.strip(b" \t"):
         raise MultipartError("a boundary does not end its line")

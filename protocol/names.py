@@ -25,8 +25,8 @@ STREAM_SSE_DATA_ENCODING = "Stream-SSE-Data-Encoding"
 STREAM_SNAPSHOT_OFFSET = "Stream-Snapshot-Offset"
 STREAM_EARLIEST_OFFSET = "Stream-Earliest-Offset"
 STREAM_STATE = "Stream-State"
-ACCESS_KEY = "Weir-Access-Key"  # by which an origin knows its gateways
-LAST_EVENT_ID = "Last-Event-ID"  # of an EventSource that comes back
+ACCESS_KEY = "Weir-Access-Key"  # identifies gateways to their origin
+LAST_EVENT_ID = "Last-Event-ID"  # of a reconnecting EventSource
 PRODUCER_ID = "Producer-Id"
 PRODUCER_EPOCH = "Producer-Epoch"
 PRODUCER_SEQ = "Producer-Seq"
@@ -51,6 +51,6 @@ CORS_EXPOSED_HEADERS = (
 
 
 def is_true(value: str | None) -> bool:
-    """Whether a mark such as Stream-Closed is set: as `true` in any case, anything else is as good
-    as absent (DS 4.1)."""
+    """Whether a flag such as Stream-Closed is set: `true` in any case; anything else counts as
+    absent (DS 4.1)."""
     return value is not None and value.strip().lower() == "true"

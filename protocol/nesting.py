@@ -1,7 +1,7 @@
-"""Where the messages of stored JSON end, told in slices: no step takes longer than its slice.
+"""Where the messages of stored JSON end, computed in slices to bound the time of each step.
 
-What is stored was valid when it came, so strings and brackets are all there is to look at. Outside
-of strings valid JSON has no backslashes; inside, each makes one byte of what follows harmless.
+Stored JSON is valid, so only strings and brackets matter. Outside of strings valid JSON has no
+backslashes; inside, each escapes the following byte.
 """
 
 import re
@@ -17,10 +17,10 @@ _TOKEN = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)
 
 
 class Nesting(NamedTuple):
-    """What a byte is in, as far as the bytes before it tell."""
+    """The context of a byte, derived from the bytes before it."""
 
     in_string: bool = False
-    escaped: bool = False  # by a backslash right before it
+    escaped: bool = False  # by a preceding backslash
     depth: int = 0
 
 
@@ -28,7 +28,7 @@ BETWEEN = Nesting()  # two messages
 
 
 def after(nesting: Nesting, text: bytes) -> Nesting:
-    """The nesting of the byte behind `text`."""
+    """The nesting of the byte after `text`."""
     pieces, escaped = _between_quotes(nesting, text)
     outside = b"".join(pieces[nesting.in_string :: 2])
     opened = outside.count(b"[") + outside.count(b"{")
@@ -38,14 +38,14 @@ def after(nesting: Nesting, text: bytes) -> Nesting:
 
 
 def _between_quotes(nesting: Nesting, text: bytes) -> tuple[list[bytes], bool]:
-    """Every second piece is a string; and whether the byte behind `text` is escaped."""
+    """Every second piece is a string; and whether the byte after `text` is escaped."""
     bare = text[nesting.escaped :].replace(b"\\\\", b"")
     return bare.replace(b'\\"', b"").split(b'"'), bare.endswith(b"\\")
 
 
 def nestings(stored: bytes) -> Iterator[Nesting]:
-    """From slice to slice. What begins behind a comma of an append, and goes on to its end, ends
-    `BETWEEN` just when it began there: else it has one quote or one bracket too many."""
+    """After each slice. Text from a comma of an append to its end ends `BETWEEN` only if it also
+    started there: otherwise it has an unbalanced quote or bracket."""
     nesting = BETWEEN
     for at in range(0, len(stored), SLICE_BYTES):
         nesting = after(nesting, stored[at : at + SLICE_BYTES])
@@ -69,7 +69,7 @@ def ends(nesting: Nesting, text: bytes) -> Iterator[int]:
 
 
 def _first_end(nesting: Nesting, text: bytes) -> int | None:
-    """Most slices of a large message are passed over without a look at each token."""
+    """Most slices of a large message are skipped without scanning each token."""
     if nesting.depth:
         pieces, _ = _between_quotes(nesting, text)
         outside = b"".join(pieces[nesting.in_string :: 2]).translate(DELTAS, NOT_BRACKETS)
@@ -79,11 +79,11 @@ def _first_end(nesting: Nesting, text: bytes) -> int | None:
 
 
 def batches(stored: bytes) -> Iterator[list[bytes]]:
-    """All messages, about a slice of them at a time; none after a slice that only went on with a
-    large one."""
+    """All messages, about a slice at a time; an empty list after a slice within a large
+    message."""
     start = 0
     while len(stored) - start > SLICE_BYTES:
-        at = start + SLICE_BYTES - 1  # the next byte may be the comma that we look for
+        at = start + SLICE_BYTES - 1  # the next byte may be the comma
         nesting = after(BETWEEN, stored[start:at])
         while (end := _first_end(nesting, stored[at : at + SLICE_BYTES])) is None:
             nesting = after(nesting, stored[at : at + SLICE_BYTES])
@@ -96,7 +96,7 @@ def batches(stored: bytes) -> Iterator[list[bytes]]:
 
 
 def _split(piece: bytes) -> list[bytes]:
-    """Only the last message can be large: it need not be parsed."""
+    """Only the last message can be large, and it need not be parsed."""
     if len(piece) <= 2 * SLICE_BYTES:
         return split_messages(piece)
     *_, start = 0, *ends(BETWEEN, piece[:SLICE_BYTES])

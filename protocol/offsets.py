@@ -1,10 +1,10 @@
 """Offset tokens: 16 characters that name the stream, underscore, 16 digits, the byte position.
 
 The name is the stream's identity in 15 consonants and an underscore. It is the same for all offsets
-of a stream, and the rest has a fixed width, so string order is position order. It is no number, and
-with it a token has three parts between underscores: a server that counts up offsets of two parts,
-as the official Yjs server does, leaves ours alone. Offsets of before have 16 zeros and name no
-stream; they stay valid wherever they are.
+of a stream, and the rest has a fixed width, so string order is position order. It is not a number,
+and gives a token three parts between underscores: servers that increment offsets of two parts,
+such as the official Yjs server, leave ours alone. Older offsets have 16 zeros and name no stream;
+they stay valid.
 
 `NOW` depends on the stream's tail, so callers resolve it before they parse.
 """
@@ -18,9 +18,9 @@ from protocol.errors import ProtocolError
 START = "-1"
 NOW = "now"
 
-# What any server may mint (DS 8): visible, without `, & = ? /`.
+# Offsets that any server may create (DS 8): visible, without `, & = ? /`.
 _ANY = re.compile(r"[!-%'-+\-.0-<>@-~]{1,255}")
-_LETTERS = "bcdfghjklmnpqrstvwxz"  # no vowels: nobody finds a word in there
+_LETTERS = "bcdfghjklmnpqrstvwxz"  # no vowels, so no words
 _NAMED = re.compile(rf"([{_LETTERS}]{{15}}_)_([0-9]{{16}})")
 _NAMELESS = re.compile(r"[0-9]{16}_[0-9]{16}")
 _ZEROS = "0" * 16
@@ -28,7 +28,7 @@ _IDS = range(1 << 64)
 
 
 class Offset(NamedTuple):
-    """A position, and the stream it is of; None where the token does not say."""
+    """A position and its stream; None if the token does not name it."""
 
     position: int
     stream_id: int | None = None
@@ -61,27 +61,27 @@ def parse_offset(token: str) -> Offset:
     if named and (stream_id := _id_of(named[1])) is not None:
         return Offset(int(named[2]), stream_id)
     if _NAMELESS.fullmatch(token):
-        return Offset(int(token))  # without the underscore: a number in front is beyond any tail
+        return Offset(int(token))  # underscore ignored: a number in front is beyond any tail
     if token == START:
         return Offset(0)
-    raise ProtocolError(400, "invalid-offset", "The offset is not one of ours.")
+    raise ProtocolError(400, "invalid-offset", "The offset is not valid.")
 
 
 def is_offset(token: str) -> bool:
-    """Whether any server's offset can look like this, not only ours."""
+    """Whether it is a valid offset of any server, not only ours."""
     return _ANY.fullmatch(token) is not None
 
 
 def is_event_id(token: str) -> bool:
-    """Whether a server can have sent it as the id of an event; where to begin is no such place."""
+    """Whether a server can have sent it as an event id; `-1` and `now` are not."""
     return is_offset(token) and token not in (START, NOW)
 
 
-# -- what can be told of a token that need not be ours ---------------------------------------------
+# -- facts about tokens that may not be ours -------------------------------------------------------
 
 
 def incarnation_of_offset(token: str) -> str:
-    """The stream's incarnation, as entity tags have it; empty where the token does not say."""
+    """The stream's incarnation, as in entity tags; empty if the token does not name it."""
     named = _NAMED.fullmatch(token)
     stream_id = _id_of(named[1]) if named else None
     return "" if stream_id is None else f"{stream_id:016x}"
@@ -95,13 +95,13 @@ def position_of(token: str) -> int | None:
 
 
 def moved_to(token: str, position: int) -> str:
-    """Another offset of the stream that one of our tokens is of."""
+    """Another offset of the same stream, for one of our tokens."""
     return f"{token[:17]}{position:016}"
 
 
 def are_ordered(token: str, other: str) -> bool:
-    """Whether the order of two tokens as strings says where they stand in one stream: not if only
-    one of them names it, nor with an ancestor's offset in a fork."""
+    """Whether the string order of two tokens is their order in one stream: not if only one of them
+    names it, nor with an ancestor's offset in a fork."""
     if token[:17] == other[:17] or START in (token, other):
         return True
     return incarnation_of_offset(token) == incarnation_of_offset(other)

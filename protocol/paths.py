@@ -1,17 +1,17 @@
-"""From URL paths to what they name: one canonical decoded name per stream, or a refusal.
+"""From URL paths to resources: one canonical decoded name per stream, or a refusal.
 
-Everyone who authorises, keys a cache or opens a stream uses this name. What different servers
-read differently (encoded slashes, dot segments, double encoding) is therefore refused.
+Authorisation, cache keys and storage all use this name. Paths that servers interpret differently
+(encoded slashes, dot segments, double encoding) are therefore refused.
 
   /v1/stream/{name}                     a stream; its name may have slashes in it
   /ds/{bucket}                          a bucket, named `/ds/{bucket}`
   /ds/{bucket}/streams                  its listing
   /ds/{bucket}/{stream}                 a stream of it, named `/ds/{bucket}/{stream}`
   {stream}/snapshot[/{offset}]          the latest snapshot, or the one at an offset
-  {stream}/bootstrap                    snapshot and updates in one answer
+  {stream}/bootstrap                    snapshot and updates in one response
 
-Flat names never begin with a slash, so the two surfaces cannot meet. Names of streams cannot end
-in `/snapshot`, `/snapshot/…` or `/bootstrap`: a path means the same whatever streams exist.
+Flat names never start with a slash, so the two kinds cannot collide. Stream names cannot end in
+`/snapshot`, `/snapshot/…` or `/bootstrap`: a path means the same whatever streams exist.
 """
 
 import re
@@ -28,13 +28,13 @@ PREFIX = STREAM_PREFIX
 RESERVED = "__ds"
 LISTING = "streams"
 MAX_NAME_BYTES = 1024
-MAX_KEY_BYTES = 122  # of `{bucket}/{stream}`, so of the stream alone as well
+MAX_KEY_BYTES = 122  # of `{bucket}/{stream}`, and so of the stream
 
 _BUCKET = re.compile(r"[a-z0-9_-]{4,64}")
 _PARTS = re.compile(r"(?s:(.+?))/(?:bootstrap|snapshot(?:/([^/]+))?)")
 
-_SAFE = "!$&'()*+,;=:@~"  # with letters, digits, "-._": what a path segment may hold as it is
-# Canonical as it stands; segments that begin with a dot take the slow way.
+_SAFE = "!$&'()*+,;=:@~"  # with letters, digits, "-._": allowed unescaped in a path segment
+# Already canonical; segments that start with a dot take the slow path.
 _PLAIN = re.compile(
     r"(?!__ds(?:/|\Z))[\w!$&'()*+,;=:@~-][\w!$&'()*+,;=:@~.-]*+"
     r"(?:/[\w!$&'()*+,;=:@~-][\w!$&'()*+,;=:@~.-]*+)*+",
@@ -64,7 +64,7 @@ class Kind(Enum):
 
 
 class Resource(Struct, frozen=True, gc=False):
-    """What a path names. `name` is that of the stream or bucket, `offset` that of a snapshot."""
+    """The resource at a path: `name` of the stream or bucket, `offset` of a snapshot."""
 
     kind: Kind
     name: str
@@ -72,7 +72,7 @@ class Resource(Struct, frozen=True, gc=False):
 
 
 def parse_path(path: str, max_bytes: int = MAX_NAME_BYTES) -> Resource | None:
-    """None when the path is below neither prefix; raises ProtocolError for what is no name."""
+    """None if the path is below neither prefix; raises ProtocolError for invalid names."""
     if path.startswith(STREAM_PREFIX):
         return _part_of(stream_name(path[len(STREAM_PREFIX) :], max_bytes))
     if path.startswith(BUCKET_PREFIX):
@@ -81,19 +81,19 @@ def parse_path(path: str, max_bytes: int = MAX_NAME_BYTES) -> Resource | None:
 
 
 def parse_source(path: str) -> str | None:
-    """The name of the stream at a path, as headers have it; None for everything else."""
+    """The name of the stream at a path from a header; None for everything else."""
     resource = parse_path(path)
     return resource.name if resource is not None and resource.kind is Kind.STREAM else None
 
 
 def bucket_of(name: str) -> str:
-    """The name of the bucket that a stream is in; empty for a flat stream and for a bucket."""
+    """The name of a stream's bucket; empty for flat streams and for buckets."""
     bucket = name.rpartition("/")[0] if name.startswith("/") else ""
     return bucket if len(bucket) > len(BUCKET_PREFIX) else ""
 
 
 def _part_of(name: str) -> Resource:
-    """A stream, or what belongs to one."""
+    """A stream or one of its sub-resources."""
     if not name.endswith("/bootstrap") and "/snapshot" not in name:
         return Resource(Kind.STREAM, name)
     match = _PARTS.fullmatch(name)
@@ -109,7 +109,7 @@ def _bucketed(rest: str) -> Resource:
     bucket, slash, local = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise ProtocolError(
-            400, "invalid-bucket", "A bucket has 4 to 64 lower-case letters, digits, `_` or `-`."
+            400, "invalid-bucket", "Use 4 to 64 lower-case letters, digits, `_` or `-`."
         )
     if not slash:
         return Resource(Kind.BUCKET, BUCKET_PREFIX + bucket)
@@ -188,17 +188,17 @@ _TAKEN = (STREAM_PREFIX, BUCKET_PREFIX, *(f"/{page}/" for page in PAGES))
 
 
 def is_prefix(text: str) -> bool:
-    """Whether it can stand for that of streams, and means nothing yet."""
+    """Whether it can be an alias of the stream prefix, without a conflict."""
     if text.startswith(_TAKEN) or STREAM_PREFIX.startswith(text):
         return False
     return _PREFIX.fullmatch(text) is not None
 
 
 def make_rename(prefixes: Sequence[str], *, root_buckets: bool) -> Rename:
-    """From a path as it came to the one that is meant."""
-    others = tuple(sorted(prefixes, key=len, reverse=True))  # the longest that fits
+    """From a requested path to the canonical one."""
+    others = tuple(sorted(prefixes, key=len, reverse=True))  # the longest match wins
     if not others and not root_buckets:
-        return str  # of a text is that text
+        return str  # returns its argument unchanged
 
     def rename(path: str) -> str:
         if path.startswith(others):

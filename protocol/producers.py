@@ -1,4 +1,4 @@
-"""Idempotent producers: what an (epoch, seq) pair means against what the stream remembers.
+"""Idempotent producers: an (epoch, seq) pair compared with the stream's memory.
 
 The table of DS 5.2.1 and nothing else; storing the new state is `stream.apply`'s work.
 """
@@ -21,7 +21,7 @@ UNDATED = -1
 
 
 class Known(NamedTuple):
-    """What a stream remembers of a producer; when it was last heard of came later than the rest."""
+    """A stream's memory of a producer; the time of its last append was added later."""
 
     epoch: int
     last: int
@@ -29,7 +29,7 @@ class Known(NamedTuple):
 
 
 class Producer(Struct, frozen=True, gc=False):
-    """Who appends, as the three Producer-* headers say."""
+    """The producer, from the three Producer-* headers."""
 
     id: str
     epoch: int
@@ -51,5 +51,5 @@ def judge_producer(known: tuple[int, int] | None, producer: Producer) -> Verdict
 
 
 def expected_seq(known: tuple[int, int] | None, producer: Producer) -> int:
-    """What a gap answer tells the client to send next."""
+    """The sequence that the response to a gap asks for."""
     return 0 if known is None or known[0] != producer.epoch else known[1] + 1

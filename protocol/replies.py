@@ -1,6 +1,6 @@
-"""What each outcome looks like on the wire: status, headers, body. `heads` reads them.
+"""Outcomes as responses: status, headers, body. `heads` reads them.
 
-Headers every response carries (CORS, nosniff) are not here: the server adds them once.
+Headers common to all responses (CORS, nosniff) are added by the server.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def problem(
     headers: Headers = (),
     members: Mapping[str, object] = MappingProxyType({}),
 ) -> Reply:
-    """An error as RFC 9457 has it; `code` is the stable name a program can test."""
+    """An error as in RFC 9457; `code` is stable and meant for programs."""
     body = {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
@@ -71,18 +71,18 @@ def problem_of(error: ProtocolError) -> Reply:
 
 
 def not_found() -> Reply:
-    return problem(404, "not-found", "There is no stream at this path.")
+    return problem(404, "not-found", "No stream exists at this path.")
 
 
 def gone() -> Reply:
-    return problem(410, "gone", "The stream was deleted; forks still hold its data.")
+    return problem(410, "gone", "The stream was deleted; only its forks still use the data.")
 
 
 def offset_gone(state: StreamState, earliest: int) -> ProtocolError:
-    """For a read from below the snapshot; the way back is `/bootstrap`."""
+    """For a read before the snapshot; the client must use `/bootstrap`."""
     headers = ((names.STREAM_EARLIEST_OFFSET, format_offset(state.id, earliest)),)
     return ProtocolError(
-        410, "offset-gone", "A snapshot replaced this offset; bootstrap anew.", headers
+        410, "offset-gone", "A snapshot replaced this offset; bootstrap again.", headers
     )
 
 
@@ -91,11 +91,11 @@ def trimmed(state: StreamState, earliest: int) -> Reply:
 
 
 def foreign_offset(state: StreamState, tail: int, closed: bool) -> ProtocolError:
-    """For an offset of another stream, mostly the one that had this name before. The tag tells of
-    the one that is there; an offset to go on from would hide that it is another."""
+    """For an offset of another stream, usually the previous one of this name. The tag names the
+    current one; a next offset would hide that it is different."""
     headers = (("ETag", stream_etag(state.incarnation, tail, closed)),)
     return ProtocolError(
-        410, "foreign-offset", "The offset is of another stream; begin this one anew.", headers
+        410, "foreign-offset", "The offset belongs to another stream; start over.", headers
     )
 
 
@@ -103,7 +103,7 @@ def precondition_failed(state: StreamState | None) -> Reply:
     headers: Headers = ()
     if state is not None:
         headers = (next_offset(state, state.tail), ("ETag", state.etag))
-    return problem(412, "precondition-failed", "The stream is not as the condition asks.", headers)
+    return problem(412, "precondition-failed", "The stream does not match the condition.", headers)
 
 
 def next_offset(state: StreamState, position: int) -> tuple[str, str]:
@@ -129,14 +129,14 @@ def created(state: StreamState, request: Create, tail: int, location: str | None
 
 
 def created_before(judgement: Judgement, state: StreamState, request: Create) -> Reply:
-    """For a PUT of a stream that is there."""
+    """For a PUT of an existing stream."""
     match judgement:
         case Judgement.SAME | Judgement.DUPLICATE:
             return created(state, request, state.tail)
         case Judgement.CONFIG_MISMATCH:
-            return problem(409, "config-mismatch", "The stream exists with another configuration.")
+            return problem(409, "config-mismatch", "The stream's configuration is different.")
         case Judgement.EXISTS:
-            return problem(409, "stream-exists", "The stream exists: append to it by POST.")
+            return problem(409, "stream-exists", "The stream already exists; append with POST.")
         case Judgement.PRECONDITION:
             return precondition_failed(state)
     assert request.first is not None
@@ -176,7 +176,7 @@ def deleted() -> Reply:
 
 
 def accepted(state: StreamState, request: Append, tail: int) -> Reply:
-    """200 tells a producer 'new', 204 'seen before'; a plain append or close is always 204."""
+    """For a producer, 200 means new and 204 duplicate; a plain append or close is always 204."""
     etag = stream_etag(state.incarnation, tail, request.close)
     headers: Headers = (next_offset(state, tail), ("ETag", etag), NO_STORE)
     if request.close:
@@ -188,7 +188,7 @@ def accepted(state: StreamState, request: Append, tail: int) -> Reply:
 
 
 def close_accepted(state: StreamState, request: Append, tail: int) -> Reply:
-    """A close without data answers 204, with or without a producer."""
+    """A close without data gets 204, with or without a producer."""
     return Reply(204, accepted(state, request, tail).headers)
 
 
@@ -210,7 +210,7 @@ def refused(judgement: Judgement, state: StreamState, request: Append) -> Reply:
             )
         case Judgement.SEQ_REGRESSION:
             return problem(
-                409, "seq-regression", "The sequence in Stream-Seq must grow with each append."
+                409, "seq-regression", "The sequence in Stream-Seq must increase with each append."
             )
         case Judgement.PRECONDITION:
             return precondition_failed(state)
@@ -249,7 +249,7 @@ def _refused_producer(judgement: Judgement, state: StreamState, producer: Produc
 def chunk(
     state: StreamState, body: bytes, end: int, etag: str, at_tail: bool, closed: bool
 ) -> Reply:
-    """A catch-up answer; short of the tail, or at the end of a closed stream, it never changes."""
+    """A catch-up response; below the tail, or at the end of a closed stream, it never changes."""
     headers: Headers = (
         ("Content-Type", state.content_type),
         next_offset(state, end),
@@ -266,12 +266,12 @@ def can_expire(state: StreamState) -> bool:
 
 
 def cache_control(state: StreamState, immutable: bool) -> str:
-    """A stream that can expire is never trusted beyond a revalidation."""
+    """Streams that can expire are always revalidated."""
     return IMMUTABLE if immutable and not can_expire(state) else REVALIDATE
 
 
 def not_modified(reply: Reply) -> Reply:
-    """304 keeps the Stream-* headers, so a cache that merges them stays right."""
+    """304 keeps the Stream-* headers, so that caches that merge them stay correct."""
     return Reply(304, tuple(h for h in reply.headers if h[0] != "Content-Type"))
 
 
@@ -287,7 +287,7 @@ def tail_only(state: StreamState, body: bytes, tail: int, closed: bool) -> Reply
 
 
 def with_cursor(state: StreamState, reply: Reply, cursor: int | None) -> Reply:
-    """A long-poll answer: keyed by offset and cursor, so a cache may hold it for an interval."""
+    """A long-poll response: keyed by offset and cursor, so caches may keep it for an interval."""
     headers = tuple(h for h in reply.headers if h[0] != "Cache-Control")
     headers += (NO_STORE if can_expire(state) else LIVE,)
     if cursor is not None:
@@ -304,7 +304,7 @@ def nothing_new(state: StreamState, tail: int, cursor: int | None, closed: bool)
 
 
 def event_stream(content_type: str) -> Reply:
-    """The head of an SSE answer for a stream of this type; its body follows as events."""
+    """The head of an SSE response for a stream of this type; events follow."""
     headers: Headers = (
         ("Content-Type", "text/event-stream"),
         ("Cache-Control", "no-cache"),
@@ -331,11 +331,11 @@ def published(state: StreamState, snapshot: Snapshot, tail: int) -> Reply:
 
 
 def no_snapshot() -> Reply:
-    return problem(404, "no-snapshot", "There is no such snapshot.")
+    return problem(404, "no-snapshot", "The snapshot does not exist.")
 
 
 def snapshot_protected() -> Reply:
-    return problem(409, "latest-snapshot", "Bootstraps need the latest snapshot.")
+    return problem(409, "latest-snapshot", "The latest snapshot cannot be deleted.")
 
 
 def snapshot_redirect(state: StreamState, snapshot: Snapshot, tail: int, location: str) -> Reply:
@@ -348,7 +348,7 @@ def snapshot_redirect(state: StreamState, snapshot: Snapshot, tail: int, locatio
 
 
 def snapshot_head(state: StreamState, snapshot: Snapshot, tail: int, closed: bool) -> Reply:
-    """Of a snapshot's bytes, which never change; only what follows them does."""
+    """The head for a snapshot's bytes, which never change; only the data after it does."""
     at_tail = snapshot.offset == tail
     headers: Headers = (
         ("Content-Type", snapshot.content_type),
@@ -364,7 +364,7 @@ def snapshot_head(state: StreamState, snapshot: Snapshot, tail: int, closed: boo
 def bootstrap_head(
     state: StreamState, snapshot: Snapshot | None, tail: int, closed: bool, boundary: str
 ) -> Reply:
-    """Of all there is: it reaches the tail."""
+    """The head of a bootstrap, which reaches the tail."""
     blob = 0 if snapshot is None else snapshot.blob
     headers: Headers = (
         ("Content-Type", content_type_of(boundary)),
@@ -380,7 +380,7 @@ def bootstrap_head(
 
 
 def _up_to_date(value: bool) -> tuple[str, str]:
-    """Where the document asks for a boolean and not for a mark."""
+    """Where the specification requires a boolean instead of a flag."""
     return (names.STREAM_UP_TO_DATE, "true" if value else "false")
 
 

@@ -1,7 +1,7 @@
 """From headers and query to one frozen value per operation, or a ProtocolError.
 
-Headers arrive as a mapping of lower-case names. Nothing here knows a stream: what a request means
-for one is judged in `stream`.
+Headers are mappings of lower-case names. Nothing here knows the stream's state: `stream` judges
+requests against it.
 """
 
 import re
@@ -32,7 +32,7 @@ _CONTENT_TYPE = re.compile(
 )
 _VISIBLE = re.compile(r"[!-~]([ -~]*[!-~])?")
 MAX_TOKEN_LENGTH = 256
-# Years 1 to 9999 in UTC, what an answer can say; timestamps reach a day beyond.
+# Years 1 to 9999 in UTC, the range of responses; timestamps may exceed it by a day.
 EXPIRIES_MS = range(-62_135_596_800_000, 253_402_300_800_000)
 MAX_LISTED = 1000
 MAX_PARAMETERS = 64  # of a query, known or not
@@ -55,7 +55,7 @@ class Create(Struct, frozen=True, gc=False):
     strict_state: bool = False
     if_match: str | None = None
     if_none_match: str | None = None
-    first: "Append | None" = None  # its body, where producer or sequence say more about it
+    first: "Append | None" = None  # the body, if it has a producer or sequence
 
     @property
     def content_type_or_default(self) -> str:
@@ -71,8 +71,8 @@ class Append(Struct, frozen=True, gc=False):
 
 
 class Read(Struct, frozen=True, gc=False):
-    """`position` None is the current tail (`offset=now`). `stream_id` is the stream's that the
-    offset is of, where it says so."""
+    """`position` None is the current tail (`offset=now`). `stream_id` is the stream that the offset
+    names, if any."""
 
     position: int | None
     live: str | None
@@ -82,7 +82,7 @@ class Read(Struct, frozen=True, gc=False):
 
 
 class Publish(Struct, frozen=True, gc=False):
-    """A snapshot to be kept."""
+    """A snapshot to publish."""
 
     offset: Offset
     content_type: str
@@ -98,7 +98,7 @@ def parse_create(headers: Mapping[str, str]) -> Create:
     ttl, expires = headers.get("stream-ttl"), headers.get("stream-expires-at")
     if ttl is not None and expires is not None:
         raise ProtocolError(
-            400, "ttl-and-expiry", "Stream-TTL and Stream-Expires-At exclude each other."
+            400, "ttl-and-expiry", "Stream-TTL and Stream-Expires-At are mutually exclusive."
         )
     return Create(
         content_type=_content_type(headers),
@@ -132,9 +132,9 @@ def parse_append(headers: Mapping[str, str]) -> Append:
 
 
 def parse_publish(offset: str, headers: Mapping[str, str]) -> Publish:
-    """`offset` comes from the path; the reserved ones name no boundary."""
+    """`offset` comes from the path; reserved offsets are not allowed."""
     if offset in (START, NOW):
-        raise ProtocolError(400, "invalid-offset", "A snapshot needs a real offset.")
+        raise ProtocolError(400, "invalid-offset", "A snapshot needs an actual offset.")
     return Publish(parse_offset(offset), _content_type(headers) or DEFAULT_CONTENT_TYPE)
 
 
@@ -142,20 +142,20 @@ def parse_listing(query: str) -> Listing:
     values = known_values(query, ("prefix", "after", "limit"))
     limit = values.get("limit", str(MAX_LISTED))
     if not _CANONICAL_INTEGER.fullmatch(limit) or not 1 <= int(limit) <= MAX_LISTED:
-        raise ProtocolError(400, "invalid-limit", f"`limit` is a number from 1 to {MAX_LISTED}.")
+        raise ProtocolError(400, "invalid-limit", f"`limit` must be 1 to {MAX_LISTED}.")
     return Listing(values.get("prefix", ""), values.get("after", ""), int(limit))
 
 
 def check_bootstrap_query(query: str) -> None:
-    """A bootstrap is given once; what follows it is read from the stream."""
+    """A bootstrap is not live; later data is read from the stream."""
     if "live" in known_values(query, ("live",)):
-        raise ProtocolError(400, "bootstrap-is-not-live", "Read on from Stream-Next-Offset, live.")
+        raise ProtocolError(400, "bootstrap-is-not-live", "Continue live from Stream-Next-Offset.")
 
 
 @lru_cache(maxsize=8192)
 def parse_read(query: str, last_event_id: str = "") -> Read:
-    """From the raw query string: dict-like access would hide a repeated `offset`. Where an event
-    stream's reader stood goes before it, because a browser repeats the URL that it was given."""
+    """From the raw query string: dict-like access would hide a repeated `offset`. The last event id
+    takes precedence, because a reconnecting browser repeats the original URL."""
     values = read_values(query)
     offset, live = values.get("offset"), values.get("live")
     cursor = None if live is None else checked_cursor(values.get("cursor"))
@@ -173,28 +173,28 @@ def read_values(query: str) -> dict[str, str]:
     values = known_values(query, READ_PARAMETERS)
     live = values.get("live")
     if live is not None and live not in (LONG_POLL, SSE):
-        raise ProtocolError(400, "invalid-live", "`live` is `long-poll` or `sse`.")
+        raise ProtocolError(400, "invalid-live", "`live` must be `long-poll` or `sse`.")
     if live is not None and "offset" not in values:
         raise ProtocolError(400, "offset-required", "A live read needs an `offset`.")
     return values
 
 
 def query_pairs(query: str) -> list[str]:
-    """Bounded, because they are read before the token is."""
+    """Bounded, because they are parsed before the token is checked."""
     if query.count("&") >= MAX_PARAMETERS:
-        raise ProtocolError(400, "invalid-query", "There are too many parameters.")
+        raise ProtocolError(400, "invalid-query", "Too many query parameters.")
     return query.split("&")
 
 
 def known_values(query: str, known: tuple[str, ...]) -> dict[str, str]:
-    """Of the parameters that are known; others are as good as absent."""
+    """Values of the known parameters; others are ignored."""
     values: dict[str, str] = {}
     for pair in query_pairs(query):
         key, _, value = pair.partition("=")
         key = unquote_plus(key)
         if key in known:
             if key in values:
-                raise ProtocolError(400, "repeated-parameter", f"`{key}` is given twice.")
+                raise ProtocolError(400, "repeated-parameter", f"`{key}` is repeated.")
             try:
                 values[key] = unquote_plus(value, errors="strict")
             except UnicodeDecodeError:
@@ -206,7 +206,7 @@ def parse_max_bytes(text: str | None) -> int | None:
     if text is None:
         return None
     if not _CANONICAL_INTEGER.fullmatch(text) or text == "0":
-        raise ProtocolError(400, "invalid-max-bytes", "`max_bytes` is a number above 0.")
+        raise ProtocolError(400, "invalid-max-bytes", "`max_bytes` must be a number above 0.")
     return int(text)
 
 
@@ -214,7 +214,7 @@ def _strict_state(value: str | None) -> bool:
     if value is None:
         return False
     if value.strip().lower() != "strict":
-        raise ProtocolError(400, "invalid-state-mode", "Stream-State is `strict` or absent.")
+        raise ProtocolError(400, "invalid-state-mode", "Stream-State must be `strict` or absent.")
     return True
 
 
@@ -273,7 +273,7 @@ def _producer(headers: Mapping[str, str]) -> Producer | None:
         return None
     if producer_id is None or epoch is None or seq is None:
         raise ProtocolError(
-            400, "partial-producer", "Producer-Id, Producer-Epoch and Producer-Seq go together."
+            400, "partial-producer", "Send Producer-Id, Producer-Epoch and Producer-Seq together."
         )
     _check_token("Producer-Id", producer_id)
     return Producer(
@@ -301,13 +301,13 @@ def _fork(headers: Mapping[str, str]) -> ForkOf | None:
         return None
     source_name = parse_source(source)
     if source_name is None:
-        raise ProtocolError(400, "invalid-fork-source", "Stream-Forked-From is a stream's path.")
+        raise ProtocolError(400, "invalid-fork-source", "Stream-Forked-From must be a stream path.")
     if sub and offset is None:
         raise ProtocolError(
             400, "fork-offset-required", "A sub-offset above 0 needs Stream-Fork-Offset."
         )
     if offset in (START, NOW):
-        raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset must be a real offset.")
+        raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset must be an actual offset.")
     return ForkOf(
         source_name=source_name,
         offset=None if offset is None else parse_offset(offset),

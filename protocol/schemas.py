@@ -1,7 +1,7 @@
-"""Values of entities held to a JSON Schema per entity type (State 7).
+"""Validates entities against a JSON Schema per entity type (State 7).
 
-A type without a schema is not looked at. A schema must bring all it refers to: nothing is ever
-fetched. Importing jsonschema takes a while, so import this module only where schemas are given.
+Types without a schema are not checked. A schema must be self-contained: nothing is ever fetched.
+Importing jsonschema is slow, so import this module only if schemas are given.
 """
 
 import json
@@ -23,7 +23,7 @@ MAX_REASON = 300  # characters; validators repeat the value
 
 
 class InvalidSchema(Exception):
-    """What cannot be a schema, with the type that it was given for."""
+    """An invalid schema, with its type."""
 
 
 class Schemas:
@@ -49,7 +49,7 @@ class Schemas:
 def _read_value(value: bytes) -> Any:
     try:
         return msgspec.json.decode(value)
-    except msgspec.DecodeError:  # half a surrogate pair: Python's own strings can hold one
+    except msgspec.DecodeError:  # a lone surrogate, which Python's json accepts
         return json.loads(value, parse_float=_read_finite)
 
 
@@ -65,7 +65,7 @@ def parse_schemas(text: bytes) -> Schemas:
     try:
         by_type = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidSchema(f"is no JSON object of types and schemas: {error}") from None
+        raise InvalidSchema(f"is not a JSON object of types and schemas: {error}") from None
     return Schemas(by_type)
 
 
@@ -79,16 +79,16 @@ def _make_validator(name: str, schema: Any) -> Validator:
 
 
 def _draft_of(schema: Any) -> type[Validator]:
-    """That which `$schema` names, the newest where it names none."""
+    """The draft that `$schema` names, by default the newest."""
     if isinstance(schema, bool):
         return Draft202012Validator
     if not isinstance(schema, dict):
-        raise SchemaError("a schema is an object, true or false")
+        raise SchemaError("a schema must be an object, true or false")
     if "$schema" not in schema:
         return Draft202012Validator
     named = schema["$schema"]
-    # The stubs do not say that this default comes back for a draft that is not known.
+    # The stubs do not say that this default is returned for an unknown draft.
     known = validator_for(schema, None) if isinstance(named, str) else None  # type: ignore[arg-type]
     if known is None:
-        raise SchemaError(f"$schema names no draft that is known here: {named!r}")
+        raise SchemaError(f"$schema names an unknown draft: {named!r}")
     return known

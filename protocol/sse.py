@@ -1,8 +1,8 @@
 """Server-Sent Events: encode data and control events, decode a byte stream of them (DS 5.8).
-`HeldText` makes events of a text whose appends may end within a character.
+`HeldText` handles text whose appends may end within a character.
 
-Everything is bytes until an event is complete. Lines end at CRLF, CR or LF and nowhere else:
-str.splitlines() would also cut at U+2028 and its kin.
+Everything is bytes until an event is complete. Lines end only at CRLF, CR or LF: str.splitlines()
+would also split at U+2028 and similar characters.
 """
 
 import re
@@ -16,14 +16,14 @@ from protocol.offsets import incarnation_of_offset, is_offset, moved_to, positio
 
 DATA_START = b"event: data\ndata:"
 DATA_END = b"\n\n"
-ROTATION_JITTER = 0.1  # of the time an event stream lasts, more or less, so that crowds spread
+ROTATION_JITTER = 0.1  # plus or minus, of an event stream's duration, to spread reconnects
 PIECE_BYTES = 48 * 1024  # of a payload; divisible by 3, so that its base64 is in whole groups
 _STEP_BYTES = 8 * 1024  # of a text, each byte of which may become six
 _BOM = b"\xef\xbb\xbf"
-_LF, _CR = b"\n\r"  # as numbers: `in` finds a number several times faster than bytes
+_LF, _CR = b"\n\r"  # as numbers: `in` is several times faster for them
 _encode_json = msgspec.json.Encoder().encode
 
-# The start of a multi-byte character whose end is still to come (Unicode table 3-7).
+# The start of an incomplete multi-byte character (Unicode table 3-7).
 _PARTIAL = re.compile(
     rb"(?:[\xc2-\xf4]|\xe0[\xa0-\xbf]|\xed[\x80-\x9f]|[\xe1-\xec\xee\xef][\x80-\xbf]"
     rb"|(?:\xf0[\x90-\xbf]|[\xf1-\xf3][\x80-\xbf]|\xf4[\x80-\x8f])[\x80-\xbf]?)\Z"
@@ -36,13 +36,13 @@ def data_event(payload: bytes) -> bytes:
 
 
 def data_start(payload: bytes) -> bytes:
-    """Readers drop one space after the colon: a line that begins with one needs a second."""
+    """Readers drop one space after the colon, so a line that starts with one needs a second."""
     return DATA_START + b" " if payload.startswith(b" ") else DATA_START
 
 
 def data_lines(payload: bytes) -> bytes:
-    """Each line of a text gets its own field, so none can forge one. What needs no change is no
-    copy."""
+    """Each line of a text gets its own field, so no line can forge one. Without changes, no copy is
+    made."""
     if _CR in payload:
         payload = payload.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if _LF in payload:
@@ -57,13 +57,13 @@ def base64_lines(payload: bytes) -> bytes:
 
 
 def is_plain(payload: bytes) -> bool:
-    """Whether a text is its own line."""
+    """Whether a text is a single line that needs no change."""
     return _CR not in payload and _LF not in payload
 
 
 def text_piece(payload: bytes, start: int, end: int) -> tuple[bytes, int]:
-    """Some lines of a text from `start` on, and where the next ones begin. All pieces together are
-    the lines up to `end`; where they are cut depends on nothing but the payload."""
+    """Some lines of a text from `start` on, and where the next ones start. All pieces together are
+    the lines up to `end`; the cuts depend only on the payload."""
     made: list[bytes] = []
     size, most = 0, min(start + PIECE_BYTES, end)
     while start < most and size < PIECE_BYTES:
@@ -75,7 +75,7 @@ def text_piece(payload: bytes, start: int, end: int) -> tuple[bytes, int]:
 
 
 def base64_piece(payload: bytes, start: int, end: int) -> tuple[bytes, int]:
-    """As `text_piece`."""
+    """Like `text_piece`."""
     stop = min(start + PIECE_BYTES, end)
     return base64_lines(payload[start:stop]), stop
 
@@ -96,7 +96,7 @@ def base64_event(payload: bytes) -> bytes:
 
 
 def control_event(next_offset: str, cursor: int | None, up_to_date: bool, closed: bool) -> bytes:
-    """`closed` means closed and all sent: that implies up to date, and no reader comes back."""
+    """`closed` means closed and everything sent, which implies up to date."""
     offset, line = _encode_json(next_offset), _id(next_offset)
     if closed:
         rest = b',"upToDate":true,"streamClosed":true'
@@ -108,18 +108,18 @@ def control_event(next_offset: str, cursor: int | None, up_to_date: bool, closed
 
 
 def _id(offset: str) -> bytes:
-    """By which an `EventSource` comes back (`Last-Event-ID`). After the data: some readers expect
-    that right behind the name of the event."""
+    """For reconnects of an `EventSource` (`Last-Event-ID`). After the data: some readers expect the
+    data right after the event name."""
     return b"id:%b\n" % offset.encode() if is_offset(offset) else b""
 
 
 def comment() -> bytes:
-    """A heartbeat; the empty line keeps it apart from the next event for simple readers."""
+    """A heartbeat; the empty line separates it from the next event for simple readers."""
     return b":\n\n"
 
 
 def complete_utf8(payload: bytes) -> int:
-    """Length without a multi-byte character cut off at the end; bytes that are wrong stay in."""
+    """Length without an incomplete character at the end; invalid bytes are kept."""
     if not payload or payload[-1] < 0x80:
         return len(payload)
     partial = _PARTIAL.search(payload[-3:])
@@ -127,8 +127,8 @@ def complete_utf8(payload: bytes) -> int:
 
 
 class HeldText:
-    """The text of a stream on its way to one reader. An append may end within a character: its
-    first bytes are held until the others come, and the reader is told the offset before them."""
+    """A stream's text for one reader. An append may end within a character: its first bytes are
+    held until the rest arrives, and the reader gets the offset before them."""
 
     __slots__ = ("held",)
 
@@ -136,21 +136,21 @@ class HeldText:
         self.held = b""
 
     def take(self, payload: bytes, *, is_last: bool) -> bytes:
-        """What can be shown now: whole characters, at the end of a stream everything."""
+        """What can be sent now: whole characters; at the end of a stream, everything."""
         payload = self.held + payload
         whole = len(payload) if is_last else complete_utf8(payload)
         self.held = payload[whole:]
         return payload[:whole]
 
     def take_large(self, payload: bytes, *, is_last: bool) -> tuple[bytes, int]:
-        """The same without a copy, for more than a character: what was held, and how many bytes of
-        the payload are shown after it."""
+        """The same without a copy, for large payloads: the held bytes, and how many bytes of the
+        payload follow them."""
         before, whole = self.held, len(payload) if is_last else complete_utf8(payload)
         self.held = payload[whole:]
         return before, whole
 
     def told(self, next_offset: str) -> str:
-        """The offset to tell after what was shown. Only our own offsets can be moved."""
+        """The offset to send after the text. Only our own offsets can be adjusted."""
         position = position_of(next_offset) if self.held else None
         return next_offset if position is None else moved_to(next_offset, position - len(self.held))
 
@@ -172,7 +172,7 @@ _decode_control = msgspec.json.Decoder(_Control).decode
 
 
 def parse_control(data: str) -> ReplyHead:
-    """From the data of a control event, which says what the head of a reply does; raises
+    """From the data of a control event, which has the same fields as a reply head; raises
     ValueError."""
     told = _decode_control(data)
     return ReplyHead(
@@ -189,7 +189,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self._partial = bytearray()  # the line that has not ended yet
-        self._after_cr = False  # a LF that follows belongs to that line end
+        self._after_cr = False  # a following LF belongs to the same line end
         self._at_start = True
         self._kind = b""
         self._data: list[bytes] = []

@@ -1,9 +1,9 @@
-"""The State Protocol: change and control messages, and the state that they add up to.
+"""The State Protocol: change and control messages, and the resulting state.
 
-A message is judged as the document says (State 4, 5), and no stricter: fields that it does not name
-may be there, and an `insert` of what exists replaces it. Values stay the JSON bytes that they came
-as, so numbers keep their form. What a `reset` says about an offset is told, not followed: going
-back there would meet the same `reset` again.
+Messages are checked exactly as specified (State 4, 5): unknown fields are allowed, and an `insert`
+of an existing entity replaces it. Values stay the original JSON bytes, so numbers keep their form.
+The offset of a `reset` is reported, not followed: reading from there would meet the same `reset`
+again.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from protocol.jsonmode import Show, despite_halves, framed
 from protocol.offsets import is_offset
 from protocol.timestamps import timestamp_ms
 
-# `upsert` is not in the document, but the official package sends it: an insert or an update.
+# `upsert` is not specified, but the official package sends it: an insert or an update.
 INSERT, UPDATE, UPSERT, DELETE = OPERATIONS = ("insert", "update", "upsert", "delete")
 SNAPSHOT_START, SNAPSHOT_END, RESET = CONTROLS = ("snapshot-start", "snapshot-end", "reset")
 
@@ -37,7 +37,7 @@ RULES = {
 
 
 class StateError(Exception):
-    """A message that is none; `field` is empty when it is the whole of it."""
+    """An invalid message; `field` is empty if the whole message is invalid."""
 
     def __init__(self, position: int, field: str, reason: str) -> None:
         super().__init__(f"message {position}{': ' if field else ''}{field} {reason}")
@@ -47,7 +47,7 @@ class StateError(Exception):
 
 
 class Change(Struct, frozen=True, gc=False):
-    """`value` is None where there was none; a null is `b"null"`."""
+    """`value` is None if absent; a null is `b"null"`."""
 
     type: str
     key: str
@@ -75,7 +75,7 @@ class _Headers(Struct, gc=False):
 
 
 class _Loose(Struct, gc=False):
-    """What a message may be before it is judged: which rules hold depends on `headers`."""
+    """A message before it is checked: the rules depend on `headers`."""
 
     headers: _Headers
     type: Any = UNSET
@@ -114,16 +114,16 @@ _raw_message = msgspec.json.Decoder(_RawMessage)
 _fields = msgspec.json.Decoder(_RawFields)
 _headers = msgspec.json.Decoder(_RawHeaders)
 _string = msgspec.json.Decoder(str)
-# What a decoder raises for bytes that it cannot make a value of.
+# Exceptions of a decoder for undecodable bytes.
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def check_messages(stored: bytes) -> None:
-    """Judge the stored form of one append; StateError names the first message that is none."""
+    """Check the stored form of one append; StateError names the first invalid message."""
     try:
         messages = despite_halves(lambda text, _: _messages.decode(text), framed(stored))
     except _UNREADABLE:
-        # Somewhere in it; or in a field that only other messages have, and then all is well.
+        # An error somewhere, or only in a field that does not matter for its message.
         despite_halves(_check_each, framed(stored))
         return
     for position, message in enumerate(messages):
@@ -138,7 +138,7 @@ def _check_each(text: bytes, show: Show) -> None:
 
 
 def _read_message(raw: Raw, show: Show, position: int) -> _Loose:
-    """With all that is judged. The slow way is for the first message that is none."""
+    """With all checked fields. The slow path is for the first invalid message."""
     try:
         return _message.decode(raw)
     except _UNREADABLE:
@@ -152,10 +152,10 @@ def _read_message(raw: Raw, show: Show, position: int) -> _Loose:
 
 
 def parse_message(raw: bytes, position: int = 0) -> Message:
-    """One message from its JSON, or StateError with the position that the caller gave it."""
+    """One message from its JSON; StateError carries the given position."""
     try:
         if not raw.isascii():
-            raw.decode()  # msgspec looks only at what it decodes
+            raw.decode()  # msgspec checks only what it decodes
         message = _message.decode(raw)
     except _UNREADABLE:
         message = _decode_slowly(raw, position)
@@ -176,7 +176,7 @@ def parse_message(raw: bytes, position: int = 0) -> Message:
 
 
 def split_array(body: bytes) -> list[bytes]:
-    """The elements of a JSON array of messages; ValueError if it is none."""
+    """The elements of a JSON array of messages; ValueError if it is not one."""
     try:
         return jsonmode.split_array(body)
     except RecursionError:
@@ -184,8 +184,8 @@ def split_array(body: bytes) -> list[bytes]:
 
 
 def _decode_slowly(raw: bytes, position: int) -> _Loose:
-    """Field by field. What cannot be read becomes None, which no rule allows, where it matters:
-    half a surrogate pair names nothing, but may stand in a value."""
+    """Field by field. Unreadable required fields become None, which no rule allows: a lone
+    surrogate is invalid in a name, but may occur in a value."""
     try:
         raw.decode()
         fields = despite_halves(_read_fields, raw)
@@ -259,8 +259,8 @@ def _change_fault(message: _Loose, operation: object) -> str | None:
 class Materialised:
     """The live entities after some messages, by type and key.
 
-    `snapshot_open` says that a snapshot has begun and not ended: a reader who stops here has seen
-    a part of it. Marks change no entities.
+    `snapshot_open` means that a snapshot has started and not ended: a reader that stops here has
+    seen only part of it. Markers change no entities.
     """
 
     def __init__(self) -> None:
@@ -302,9 +302,9 @@ def materialise(messages: Iterable[Message]) -> Materialised:
 
 
 def snapshot_messages(state: Materialised, offset: str) -> bytes:
-    """A JSON array that materialises to the same state: marks at `offset`, an insert per entity.
+    """A JSON array that materialises to the same state: markers at `offset`, an insert per entity.
 
-    The end mark is left off while the stream's own snapshot is open: its end is still to come.
+    The end marker is omitted while the stream's own snapshot is open: its end is yet to come.
     """
     encode = msgspec.json.encode
     messages = [_mark(SNAPSHOT_START, offset)]

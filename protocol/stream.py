@@ -1,4 +1,4 @@
-"""One stream as a state machine: records go in, state comes out, and `judge_*` say what may go in.
+"""One stream as a state machine: records go in, state comes out, and `judge_*` decide what goes in.
 
 Theory: a request is judged against the state, an accepted one becomes a record, and `apply` is the
 only function that changes a state. The live server and crash recovery run the same `apply`, so what
@@ -31,13 +31,13 @@ class Fork(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Snapshot(Struct, frozen=True, array_like=True, gc=False):
-    """What stands for everything below `offset`; its bytes are a blob of the storage."""
+    """Replaces everything below `offset`; its bytes are a blob of the storage."""
 
     offset: int
     content_type: str
     size_bytes: int
-    blob: int  # which, of all that were ever published
-    blob_bytes: int  # as it lies in the storage
+    blob: int  # unique number of the publication
+    blob_bytes: int  # size in the storage
 
 
 class StreamState(Struct, array_like=True):
@@ -54,7 +54,7 @@ class StreamState(Struct, array_like=True):
     closed: bool = False
     closed_by: tuple[str, int, int] | None = None
     last_seq: str | None = None
-    producers: dict[str, Known] | None = None  # the longest unheard of comes first
+    producers: dict[str, Known] | None = None  # least recently active first
     renewed_at_ms: int = 0
     gone: bool = False  # deleted or expired, kept only because forks read it
     written_at_ms: int = 0
@@ -103,7 +103,7 @@ class Created(Struct, frozen=True, array_like=True, tag="create", gc=False):
 
 
 class Appended(Struct, frozen=True, array_like=True, tag="append", gc=False):
-    """Data, producer state, sequence and closure of one request: atomic by being one record."""
+    """Data, producer state, sequence and closure of one request: one record, so atomic."""
 
     id: int
     start: int
@@ -122,14 +122,14 @@ class Renewed(Struct, frozen=True, array_like=True, tag="renew", gc=False):
 
 
 class Snapshotted(Struct, frozen=True, array_like=True, tag="snapshot", gc=False):
-    """A snapshot is published, in place of the one before. Its blob is on disk already."""
+    """A snapshot is published and replaces the previous one. Its blob is already on disk."""
 
     id: int
     snapshot: Snapshot
 
 
 class Trimmed(Struct, frozen=True, array_like=True, tag="trim", gc=False):
-    """Nobody reads below `floor` any more: a snapshot covers it, and no fork needs it."""
+    """Data below `floor` is no longer needed: a snapshot covers it, and no fork reads it."""
 
     id: int
     floor: int
@@ -166,7 +166,7 @@ def begin(record: Created) -> StreamState:
 
 
 def apply(state: StreamState, record: Record) -> None:
-    """Change `state` by a record that was accepted (or is read back from the log)."""
+    """Apply a record that was accepted (or is read back from the log)."""
     if type(record) is Appended:
         state.tail = record.start + len(record.data)
         state.renewed_at_ms = state.written_at_ms = record.at_ms
@@ -194,8 +194,8 @@ def apply(state: StreamState, record: Record) -> None:
 
 
 def forget_idle(state: StreamState, producer_id: str, since_ms: int) -> None:
-    """Producers that were not heard of since then are as good as new (DS 5.2.1). What is forgotten
-    follows from stored times alone, so no record of it is needed: a replay comes to the same."""
+    """Forget producers that were inactive since then (DS 5.2.1). This follows from stored times
+    alone, so it needs no record: a replay gives the same result."""
     producers = state.producers
     while producers:
         oldest = next(iter(producers))
@@ -203,11 +203,11 @@ def forget_idle(state: StreamState, producer_id: str, since_ms: int) -> None:
             break
         del producers[oldest]
     if producers and producer_id in producers and producers[producer_id].at_ms < since_ms:
-        del producers[producer_id]  # behind others, because the clock went back
+        del producers[producer_id]  # out of order, because the clock went back
 
 
 def date_producers(state: StreamState) -> None:
-    """Those of a state that was written before they had a time: not older than the last write."""
+    """For states written before producers had a time: not older than the last write."""
     producers = state.producers or {}
     for producer_id, known in producers.items():
         if known.at_ms == UNDATED:
@@ -215,8 +215,8 @@ def date_producers(state: StreamState) -> None:
 
 
 def is_of(offset: Offset, state: StreamState, source_of: Callable[[Fork], StreamState]) -> bool:
-    """Whether an offset names a place in this stream. One that does not say whose it is does; a
-    fork takes its ancestors', as far as it has their bytes."""
+    """Whether an offset is in this stream. Offsets that name no stream always are; a fork accepts
+    its ancestors' offsets, as far as it inherited their bytes."""
     if offset.stream_id is None or offset.stream_id == state.id:
         return True
     fork = state.fork
@@ -235,7 +235,7 @@ def deadline_ms(state: StreamState) -> int | None:
 
 
 class Judgement(Enum):
-    """What an append or close request meets."""
+    """The result of judging an append, close or create."""
 
     ACCEPT = "accept"
     DUPLICATE = "duplicate"
@@ -267,7 +267,7 @@ def known_producer(state: StreamState, producer: Producer) -> tuple[int, int] | 
 
 def judge_append(state: StreamState, request: Append, has_body: bool) -> Judgement:
     """Order of DS 5.2: closed, content type, producer, Stream-Seq; then the precondition, so that a
-    repeated append of a producer is a duplicate and not a conflict with itself."""
+    producer's repeated append is a duplicate, not a conflict with itself."""
     producer = request.producer
     if state.closed:
         return _judge_closed(state, producer, close_only=request.close and not has_body)
@@ -302,8 +302,8 @@ def judge_first(request: Create) -> Judgement:
 
 
 def judge_create(state: StreamState, request: Create) -> Judgement:
-    """A PUT of a stream that is there. It appends nothing, so what a producer or a sequence says is
-    new must not pass for stored; a repeated PUT of a producer is a duplicate, as on POST."""
+    """A PUT of an existing stream. It appends nothing, so data that is new by producer or sequence
+    must not look stored; a producer's repeated PUT is a duplicate, as with POST."""
     is_same = same_configuration(state, request)
     first = Judgement.SAME
     if request.first is not None and is_same:
@@ -320,14 +320,14 @@ def judge_create(state: StreamState, request: Create) -> Judgement:
 
 
 def permits_create(state: StreamState, request: Create) -> bool:
-    """Whether the conditions of a PUT hold for the stream that is already there."""
+    """Whether the conditions of a PUT hold for the existing stream."""
     if request.if_match is not None and not permits(request.if_match, state.etag):
         return False
     return request.if_none_match is None or not matches(request.if_none_match, state.etag)
 
 
 def same_configuration(state: StreamState, request: Create) -> bool:
-    """Whether a repeated PUT asks for the stream that is already there (DS 5.1)."""
+    """Whether a repeated PUT matches the existing stream (DS 5.1)."""
     fork, asked = state.fork, request.fork
     if (fork is None) != (asked is None) or state.closed != request.closed:
         return False
@@ -352,7 +352,7 @@ def _same_plain(state: StreamState, request: Create) -> bool:
 
 
 def _same_inherited(state: StreamState, request: Create) -> bool:
-    """A fork takes what it omits from its source, so an omitted field asks for nothing else."""
+    """A fork inherits omitted fields from its source, so they always match."""
     if request.content_type is not None:
         if media_type(request.content_type) != media_type(state.content_type):
             return False

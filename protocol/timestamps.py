@@ -23,7 +23,7 @@ def format_timestamp(at_ms: int) -> str:
 
 
 def timestamp_ms(text: str) -> int | None:
-    """Unix time in milliseconds; None if the text is no RFC 3339 timestamp."""
+    """Unix time in milliseconds; None if the text is not an RFC 3339 timestamp."""
     if _RFC3339.fullmatch(text) is None:
         return None
     try:
@@ -37,7 +37,7 @@ def timestamp_ms(text: str) -> int | None:
 
 
 def _unknown_to_python(text: str) -> timedelta:
-    """For the year and the second that Python does not know."""
+    """For year 0 and leap seconds, which Python does not support."""
     is_leap, is_zero = text[17:19] == "60", text[:4] == "0000"
     year = "0400" if is_zero else text[:4]
     known = year + text[4:17] + ("59" if is_leap else text[17:19]) + text[19:]
@@ -45,5 +45,5 @@ def _unknown_to_python(text: str) -> timedelta:
     if is_leap:
         since += timedelta(seconds=1)
         if since % _DAY >= timedelta(seconds=1):
-            raise ValueError("a leap second ends a day in UTC")
+            raise ValueError("a leap second must end a day in UTC")
     return since - _CALENDAR if is_zero else since

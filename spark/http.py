@@ -1,8 +1,8 @@
-"""Requests to one server over one connection: retried where that helps, with errors that say what
-was asked and never show the token.
+"""Requests to one server over one connection: with retries, and with errors that name the request
+but never show the token.
 
-Only GET and HEAD are sent, so repeating a request is always right. Runs on executors: standard
-library only, and names.
+Only GET and HEAD are sent, so retries are always safe. Runs on executors: standard library only,
+and names.
 """
 
 import json
@@ -21,7 +21,7 @@ from protocol.names import ACCESS_KEY
 TRANSIENT = frozenset({429, 500, 502, 503, 504})
 FIRST_PAUSE_SECS = 0.1
 LAST_PAUSE_SECS = 10.0
-LAST_WAIT_SECS = 60.0  # at the word of a Retry-After
+LAST_WAIT_SECS = 60.0  # longest Retry-After to follow
 MAX_DETAIL = 300
 MAX_CONNECTIONS = 8
 ASKED_PER_CONNECTION = 16
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 
 class SourceError(Exception):
-    """What a user can read: which stream, what went wrong."""
+    """For users: which stream, and what went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server is and how to ask it."""
+    """The server and the credentials."""
 
     url: str
     token: str = field(default="", repr=False)
@@ -55,7 +55,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Names of headers are in lower case."""
+    """Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -66,7 +66,7 @@ class Response:
         return parse_head(self.headers)
 
     def detail(self) -> str:
-        """What the server said about a refusal (RFC 9457), fit for one line."""
+        """The server's explanation of a refusal (RFC 9457), in one line."""
         try:
             problem = json.loads(self.body)
             said = problem.get("detail") or problem.get("title") or ""
@@ -77,7 +77,7 @@ class Response:
 
 
 def origin_of(url: str) -> tuple[str, str, int]:
-    """Scheme, host, port: what must be equal for a token to be sent there."""
+    """Scheme, host, port: must be equal for a token to be sent there."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
 
@@ -109,19 +109,19 @@ class Client:
             connection.close()
 
     def get(self, what: str, target: str, **headers: str) -> Response:
-        """`what` names the thing asked for in errors, `target` is path and query."""
+        """`what` names the resource in errors, `target` is path and query."""
         return self._insist("GET", what, self._address.parts.path.rstrip("/") + target, headers)
 
     def head(self, what: str, target: str) -> Response:
         return self._insist("HEAD", what, self._address.parts.path.rstrip("/") + target, {})
 
     def follow(self, what: str, target: str, location: str) -> Response:
-        """Where `target` was redirected to, if that is on the same server."""
+        """Follow a redirect of `target`, if it stays on the same server."""
         base = self._address.url.rstrip("/") + target
         url = urljoin(base, location)
         if origin_of(url) != self._address.origin:
             host = urlsplit(url).netloc.rpartition("@")[2]
-            raise SourceError(f"{what}: redirected to another server ({host!r}), not followed")
+            raise SourceError(f"{what}: redirect to another server ({host!r}) not followed")
         parts = urlsplit(url)
         return self._insist("GET", what, parts.path + (f"?{parts.query}" if parts.query else ""))
 
@@ -136,7 +136,7 @@ class Client:
                 response = self._send(method, target, headers or {})
             except (OSError, HTTPException) as error:
                 self.close()
-                if reused:  # it may have been closed while nobody used it: that is no failure
+                if reused:  # it may have been closed while idle, which is not a failure
                     continue
                 if not tries_left:
                     server = self._address.parts.netloc
@@ -190,6 +190,6 @@ def _said(error: Exception) -> str:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """In seconds only: a date would need a clock that agrees with the server's."""
+    """In seconds only: a date would need synchronised clocks."""
     value = headers.get("retry-after", "")
     return min(float(value), LAST_WAIT_SECS) if value.isascii() and value.isdigit() else 0.0

@@ -1,8 +1,8 @@
-"""The lines of one batch into files of the tables, each request once.
+"""Writes the lines of one batch to the tables, each request once.
 
-Nearly all lines are good and new. So they are parsed right into the files that are to stay, and
-copies are looked for afterwards, by `line_id` alone: only files that hold one are written again,
-without it. Whatever a batch holds, its rows are never sorted or shuffled as a whole.
+Nearly all lines are valid and new. So they are parsed directly into their final files, and
+duplicates are found afterwards, by `line_id` alone: only files with duplicates are rewritten
+without them. The rows of a batch are never sorted or shuffled as a whole.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ LOG_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a batch was found to hold, file by file."""
+    """The contents of a batch, file by file."""
 
     files: Mapping[str, Row]
 
@@ -44,7 +44,7 @@ class Seen:
 
     @property
     def span_ms(self) -> tuple[int, int] | None:
-        """Times of the first and the last good line."""
+        """Times of the first and the last valid line."""
         good = [row for row in self.files.values() if row.first_ms is not None]
         if not good:
             return None
@@ -60,7 +60,7 @@ class Intake:
         self._name = f"change-{tables.state.generation + 1:08d}"
 
     def read(self, lines: DataFrame) -> Seen:
-        """Parse them into files. Raises SourceError if these are not found here again."""
+        """Parse them into files. Raises SourceError if these are not visible here."""
         written = Observation()
         parsed = requests.parse(lines).observe(written, F.count(F.lit(1)).alias("lines"))
         parsed.write.partitionBy("is_good", "date").parquet(str(self._parsed))
@@ -83,7 +83,7 @@ class Intake:
         return seen
 
     def add(self, seen: Seen) -> None:
-        """Those that are new to the tables, and what was found about their files."""
+        """Add new requests to the tables, and the counts of their files."""
         duplicates = self._drop_copies(seen)
         left = sorted((self._parsed / "is_good=true").glob("date=*/*.parquet"))
         self._change.adopt("requests", left, self._name)
@@ -95,16 +95,16 @@ class Intake:
         self._change.add("log_files", self._log_files(seen, duplicates), self._name)
 
     def _rows(self, paths: Iterable[Path] = ()) -> DataFrame:
-        """Of these files, or of all."""
+        """The rows of these files, or of all."""
         names = [str(path) for path in paths] or [str(self._parsed)]
         reader = self._session.read.schema(requests.PARSED).option("basePath", str(self._parsed))
         return reader.parquet(*names)
 
     def _drop_copies(self, seen: Seen) -> dict[str, int]:
-        """How many there were in each log file."""
+        """Returns the number of duplicates in each log file."""
         if seen.span_ms is None:
             return {}
-        # A copy has the time of its original: only requests of that time can be there already.
+        # A copy has the time of its original, so only requests of that time need to be checked.
         known = self._tables.read(self._session, "requests", REQUESTS)
         earlier = known.where(F.col("time_ms").between(*seen.span_ms))
         new = self._rows().where("is_good")
@@ -127,7 +127,7 @@ class Intake:
         return {row.file: row["count"] for row in copies.groupBy("file").count().collect()}
 
     def _keep(self, name: str, rows: DataFrame) -> DataFrame | None:
-        """By way of a file; None if there are none."""
+        """Written to a file and read back; None if there are no rows."""
         path, schema, seen = str(self._change.scratch / name), rows.schema, Observation()
         rows.observe(seen, F.count(F.lit(1)).alias("rows")).write.parquet(path)
         return self._session.read.schema(schema).parquet(path) if seen.get["rows"] else None

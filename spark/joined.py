@@ -1,9 +1,9 @@
-"""Both sides of a stream in one row: its traffic and its state. docs/analytics.md has the columns.
+"""A stream's traffic and state in one row. docs/analytics.md has the columns.
 
-A stream that only one side knows stays, with null on the other; what has nothing to be divided by
-is null. Hot streams with little state have most `reads_per_entity`, large state that nobody reads
-has most `unread_entities`. Growth and changed entities are those of the days that the log has, so
-that they and the traffic are of the same time; a stream without any times has neither.
+A stream known to only one side has null on the other; ratios without a denominator are null. Hot
+streams with little state have the most `reads_per_entity`, large unread state has the most
+`unread_entities`. Growth and changed entities cover the days of the log, so that they match the
+traffic; streams without timestamps have neither.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -16,8 +16,8 @@ _STATE = ("entities", "value_bytes", "inserts", "updates", "deletes", "changes")
 def traffic_and_state(
     usage: DataFrame, counts: DataFrame, churn: DataFrame, changed: DataFrame
 ) -> DataFrame:
-    """From who used which stream on which day; entities per type, how their number moved by day,
-    and which ones were changed by day."""
+    """From usage by stream and day, entities per type, their growth by day, and changed entities by
+    day."""
     days = F.broadcast(usage.select("date").distinct())
     state = _state(
         counts, churn.join(days, "date", "left_semi"), changed.join(days, "date", "left_semi")
@@ -39,7 +39,7 @@ def traffic_and_state(
 
 
 def _traffic(usage: DataFrame) -> DataFrame:
-    """Over all days: a subject of several days is one."""
+    """Over all days: a subject counts once, however many days it has."""
     is_known = F.col("subject") != ""
     return (
         usage.where("stream != ''")

@@ -1,13 +1,12 @@
-"""Which bytes of a folder of access logs are to be read next. Pure.
+"""Which bytes of a folder of access logs to read next. Pure.
 
-Progress says how far each file was read: a plain file to the byte behind a newline, a `.gz` as a
-whole when it had that size, a foreign file not at all. A `.gz` of just what was read from the plain
-file before it was compressed is not read. Files that are gone are forgotten, and read again should
-they come back: copied lines count once, so reading twice does no harm, and reading never is what
-must not happen.
+Progress records how far each file was read: a plain file up to the byte after a newline, a `.gz` as
+a whole with its size, a foreign file not at all. A `.gz` is skipped if its plain file was already
+read completely. Deleted files are forgotten, and read again if they reappear: duplicate lines count
+once, so reading twice is harmless, while never reading a file is not.
 
-Lines are read up to the last newline. A rest without one belongs to a line that is being written,
-until nobody can be writing it any more; then it is read too, and is found to be truncated.
+Lines are read up to the last newline. The rest belongs to a line that is being written. Once the
+file can no longer grow, it is read too, and counts as truncated.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,8 +15,8 @@ from dataclasses import dataclass
 from protocol.accesslog import HOUR_MS, parse_file_name
 
 PACKED = ".gz"
-SETTLED_MS = 2 * HOUR_MS  # after its hour and its last change, a file grows no more
-PACKING_MS = 60_000  # a .gz beside its plain file may be in the making for so long
+SETTLED_MS = 2 * HOUR_MS  # after its hour and its last change, a file no longer grows
+PACKING_MS = 60_000  # a .gz next to its plain file may be incomplete for this long
 
 Progress = dict[str, int]
 
@@ -29,7 +28,7 @@ class Found:
     name: str  # path below the folder
     size: int
     changed_ms: int
-    unpacked_size: int = 0  # of a .gz: what its last bytes claim
+    unpacked_size: int = 0  # of a .gz: as stated in its last bytes
 
     @property
     def is_packed(self) -> bool:
@@ -41,7 +40,7 @@ class Found:
 
     @property
     def hour_ms(self) -> int | None:
-        """None: the name is not one of ours."""
+        """None for a foreign name."""
         parsed = parse_file_name(self.name.rpartition("/")[2])
         return None if parsed is None else parsed.hour_ms
 
@@ -59,9 +58,9 @@ class Span:
         return self.name.endswith(PACKED)
 
 
-# The end of the last whole line of a file between two positions, or the first of them.
+# The end of the last complete line of a file between two positions, or the first position.
 LastLineEnd = Callable[[str, int, int], int]
-# The end of the first line that ends behind a position, before another one.
+# The end of the first line that ends after one position and before another.
 NextLineEnd = Callable[[str, int, int], int]
 
 
@@ -73,7 +72,7 @@ def advance(
     last_line_end: LastLineEnd,
     next_line_end: NextLineEnd,
 ) -> Progress:
-    """Progress after the next batch of at most that many bytes, or of one line more."""
+    """Progress after the next batch of at most this many bytes, or one line more."""
     files = sorted(found, key=lambda file: (file.hour_ms or 0, file.name))
     sizes = {file.name: file.size for file in files}
     read = _remembered(progress, sizes)
@@ -83,7 +82,7 @@ def advance(
             break
         before = read.get(file.name, 0)
         if file.hour_ms is None:
-            read[file.name] = 0  # however it grows, it is told once
+            read[file.name] = 0  # reported once, however it grows
         elif file.is_packed:
             if before == file.size or _is_copy(file, sizes, read):
                 continue
@@ -105,7 +104,7 @@ def advance(
 
 
 def spans(start: Progress, end: Progress, piece_bytes: int) -> list[Span]:
-    """What one batch reads; large plain files in pieces, which need not end with a line."""
+    """The spans of one batch; large plain files in pieces, which need not end at a line."""
     pieces = []
     for name, stop in end.items():
         first = start.get(name, -1)
@@ -123,12 +122,12 @@ def spans(start: Progress, end: Progress, piece_bytes: int) -> list[Span]:
 
 
 def _remembered(read: Progress, sizes: Mapping[str, int]) -> Progress:
-    """A plain file that is gone counts as long as its .gz is there."""
+    """A deleted plain file is remembered as long as its .gz exists."""
     return {name: at for name, at in read.items() if name in sizes or name + PACKED in sizes}
 
 
 def _is_copy(file: Found, sizes: Mapping[str, int], read: Progress) -> bool:
-    """Of a plain file that is there, and so is read itself, or that was read to this end."""
+    """Whether its plain file exists, and so is read itself, or was read completely."""
     size = sizes.get(file.plain_name, read.get(file.plain_name, 0))
     return size > 0 and size % 2**32 == file.unpacked_size
 

@@ -1,8 +1,8 @@
-"""Lines of one piece of a log file, as Arrow batches. Executors run this: standard library and
+"""Lines of one piece of a log file, as Arrow batches. Runs on executors: standard library and
 pyarrow only.
 
-A piece has the lines that begin in it. Memory holds one block, whatever the file: a line of more
-than MAX_LINE_BYTES is not read but reported.
+A piece has the lines that start in it. Only one block is in memory: a line longer than
+MAX_LINE_BYTES is reported instead of read.
 """
 
 import gzip
@@ -20,11 +20,11 @@ from spark.http import SourceError
 COLUMNS = "file string, position long, line string, problem string"
 BLOCK_BYTES = 4 * 1024 * 1024
 MAX_LINE_BYTES = 1024 * 1024
-SAMPLE_CHARACTERS = 1024  # of a line that cannot be read
+SAMPLE_CHARACTERS = 1024  # of an unreadable line
 
 PACKED = ".gz"
-GONE = "gone"  # why there is nothing to read
-SHARED = "all executors must see the folders --logs and --out under these names"
+GONE = "gone"  # the file no longer exists
+SHARED = "all executors must be able to access --logs and --out under the same paths"
 
 BAD_GZIP = (EOFError, gzip.BadGzipFile, zlib.error)
 
@@ -45,12 +45,12 @@ def foreign_file(name: str) -> pa.RecordBatch:
 def read_lines(
     folder: Path, name: str, start: int, end: int, block_bytes: int = BLOCK_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """A file that is gone is told by a row: nothing is passed over in silence."""
+    """A missing file is reported as a row: nothing is skipped silently."""
     try:
         file = _open(folder / name)
     except FileNotFoundError:
         if not folder.is_dir():
-            raise SourceError(f"{folder} is not there on {gethostname()}: {SHARED}") from None
+            raise SourceError(f"{folder} does not exist on {gethostname()}: {SHARED}") from None
         yield _row(name, start, b"", GONE)
         return
     except OSError as error:
@@ -64,7 +64,7 @@ def read_lines(
 
 
 def _open(path: Path) -> "BufferedReader | gzip.GzipFile":
-    """Who compresses a file removes it last, so one of both is there."""
+    """Compression removes the plain file last, so one of the two exists."""
     if path.name.endswith(PACKED):
         return gzip.open(path)
     try:
@@ -76,11 +76,11 @@ def _open(path: Path) -> "BufferedReader | gzip.GzipFile":
 def _read(
     file: "BufferedReader | gzip.GzipFile", name: str, start: int, end: int | None, block_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    at = start  # of the first byte that is not given out yet: held back, or still in the file
-    if start > 0:  # the line that reaches into the piece belongs to the one before
+    at = start  # of the first byte not returned yet: held back, or still in the file
+    if start > 0:  # a line that reaches into this piece belongs to the previous one
         file.seek(start - 1)
         at += _skip_line(file) - 1
-    held = b""  # the beginning of a line
+    held = b""  # the start of a line
     while end is None or at < end:
         most = block_bytes if end is None else min(block_bytes, end - at - len(held))
         block = _read_some(file, most) if most > 0 else file.readline(MAX_LINE_BYTES)
@@ -99,7 +99,7 @@ def _read(
 
 
 def _batch(name: str, at: int, block: bytes) -> pa.RecordBatch:
-    """Of whole lines, without the last newline."""
+    """A batch of complete lines, without the last newline."""
     lines = pa.array(block.split(b"\n"), pa.binary())
     ends = pc.cumulative_sum(pc.add(pc.cast(pc.binary_length(lines), pa.int64()), 1), start=at)
     starts = pa.concat_arrays([pa.array([at], pa.int64()), ends.slice(0, len(ends) - 1)])
@@ -109,7 +109,7 @@ def _batch(name: str, at: int, block: bytes) -> pa.RecordBatch:
         if longest > MAX_LINE_BYTES:
             raise ValueError
         texts = lines.cast(pa.string())
-    except ValueError:  # pa.ArrowInvalid is one
+    except ValueError:  # includes pa.ArrowInvalid
         pairs = [_judge(line.as_py()) for line in lines]
         texts = pa.array([text for text, _ in pairs], pa.string())
         problems = pa.array([problem for _, problem in pairs], pa.string())
@@ -133,7 +133,7 @@ def _row(name: str, at: int, line: bytes, problem: str) -> pa.RecordBatch:
 
 
 def _read_some(file: "BufferedReader | gzip.GzipFile", size: int) -> bytes:
-    """What could be read before something went wrong is not lost: the next call shows what did."""
+    """Return what was read before an error; the next call raises it."""
     pieces: list[bytes] = []
     while size > 0:
         try:
@@ -150,7 +150,7 @@ def _read_some(file: "BufferedReader | gzip.GzipFile", size: int) -> bytes:
 
 
 def _skip_line(file: "BufferedReader | gzip.GzipFile") -> int:
-    """How many bytes there were, the newline included."""
+    """Returns the number of bytes, including the newline."""
     skipped = 0
     while piece := file.readline(MAX_LINE_BYTES):
         skipped += len(piece)

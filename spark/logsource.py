@@ -47,18 +47,18 @@ class Piece(datasource.InputPartition):
 
 
 class Folder:
-    """The files as they are now. What is imported here, executors need not have."""
+    """The current files. Modules imported here are not needed on executors."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         if "path" not in options:
-            raise ValueError("weir_log: the option path names the folder of the access logs")
+            raise ValueError("weir_log: option path is required (the access log folder)")
         self._path = Path(options["path"]).absolute()
         self._piece_bytes = int(options.get("partitionBytes", PARTITION_BYTES))
 
     def advance(
         self, progress: Progress, most_bytes: int | None, stop: Progress | None = None
     ) -> Progress:
-        """`stop` was the end when the run began: what came later is for the next one."""
+        """`stop` is the end when the run started: later data is left to the next one."""
         from spark.logfiles import advance
 
         found, _ = self._look()
@@ -90,11 +90,11 @@ class Folder:
         ]
 
     def unreadable(self) -> list[str]:
-        """Our files, and folders: they wait for a run that may read them."""
+        """Our files and folders that a later run may be able to read."""
         return sorted(self._look()[1])
 
     def _look(self) -> tuple[list[Any], list[str]]:
-        """What is there, and the names of what cannot be read."""
+        """The existing files, and the names of unreadable ones."""
         from protocol.accesslog import parse_file_name
         from spark.logfiles import PACKED, Found
 
@@ -114,7 +114,7 @@ class Folder:
                     if is_ours and not os.access(path, os.R_OK):
                         raise PermissionError
                     unpacked = _unpacked_size(path) if is_ours and name.endswith(PACKED) else 0
-                except OSError as error:  # not found: gone, or a link to nowhere
+                except OSError as error:  # not found: deleted, or a broken link
                     if is_ours and not isinstance(error, FileNotFoundError):
                         closed.append(self._shown(path))
                     continue
@@ -125,7 +125,7 @@ class Folder:
     def _shown(self, path: str) -> str:
         relative = os.path.relpath(path, self._path)
         shown = relative.encode(errors="backslashreplace").decode()
-        return shown if relative == shown else shown + "?"  # such a name is never ours
+        return shown if relative == shown else shown + "?"  # never a name of ours
 
     def _last_line_end(self, name: str, start: int, end: int) -> int:
         try:
@@ -171,7 +171,7 @@ class LogSource(datasource.DataSource):
 
 
 class LogReader(datasource.DataSourceReader):
-    """All there is now."""
+    """Everything that exists now."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._folder = Folder(options)

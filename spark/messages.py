@@ -1,10 +1,10 @@
-r"""State messages judged with built-in functions, by the rules of `protocol.state`.
+r"""State messages checked with built-in functions, by the rules of `protocol.state`.
 
-Spark's JSON functions write a value anew (`1e5` becomes `100000.0`) and do not tell `null` from
-nothing, so they only say whether a message is JSON. If it is, a regular expression takes the fields
-out of it as they are written: the last of its name counts, and a name may be written with escapes.
-Nesting is spelled out up to a depth, since Java has no recursive expressions; deeper messages are
-rare and go through a longer one.
+Spark's JSON functions rewrite values (`1e5` becomes `100000.0`) and do not distinguish `null` from
+absent, so they only decide whether a message is JSON. If it is, a regular expression extracts the
+fields verbatim: the last of each name counts, and names may contain escapes. Java has no recursive
+expressions, so nesting is spelled out up to a depth; deeper messages are rare and use a longer
+one.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -14,11 +14,11 @@ from protocol.jsonmode import MAX_DEPTH
 from protocol.state import CONTROLS, DELETE, OPERATIONS, RULES
 
 MESSAGE, SNAPSHOT = "message", "snapshot"  # kinds of rows that hold messages
-FAILURE = "failure"  # of rows that say why there are none
+FAILURE = "failure"  # kind of rows that say why there are none
 
 USUAL_DEPTH = 12
 DAY_MS = 86_400_000
-# Times that are worth a row in a table; what writers claim beyond is kept as text only.
+# Range of times in tables; other timestamps are kept as text only.
 EARLIEST_MS, LATEST_MS = 0, 4_102_444_800_000
 
 _HEADERS = ("operation", "control", "txid", "timestamp", "offset")
@@ -29,7 +29,7 @@ _JSON = {
     "maxNestingDepth": "1000000",
     "maxNumLen": "1000000000",
 }
-# Possessive throughout: linear, and no recursion however long the text is.
+# Possessive throughout: linear, and no recursion on long texts.
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _ESCAPE_OF_PAIRS = r"\\u[dD][89a-fA-F]"
 _NO_HALF_PAIR = r"^(?:[^\\]|\\(?:[^u]|u(?![dD][89a-fA-F])|u[dD][89abAB]..\\u[dD][c-fC-F]..))*+\z"
@@ -43,9 +43,9 @@ _OFFSET = r"^[!-%'-+\-.0-<>@-~]{1,255}\z"
 
 
 def judge(rows: DataFrame) -> DataFrame:
-    """Rows of the `durable_stream` source with what their messages say. `fault` is the field that
-    breaks its rule, null in good ones; the other columns mean nothing where it is not. `failure` is
-    what a failure says, null in all other rows. Bytes of streams that are not JSON are left out."""
+    """Rows of the `durable_stream` source with the fields of their messages. `fault` is the invalid
+    field, null in valid messages; the other columns are meaningless if it is set. `failure` is the
+    text of a failure, null in all other rows. Streams that are not JSON are excluded."""
     place = ("stream", "incarnation", "offset", "position", "next_offset", "kind")
     held = rows.where(F.col("kind").isin(MESSAGE, SNAPSHOT, FAILURE)).select(
         *place,
@@ -123,8 +123,8 @@ def _is_no_text(name: str) -> Column:
 
 
 def _timestamp_ms(text: Column) -> Column:
-    """As `protocol.timestamps`: null if it is none. Spark's own parser knows neither leap seconds
-    nor all of the spellings."""
+    """Like `protocol.timestamps`: null if invalid. Spark's own parser supports neither leap seconds
+    nor all spellings."""
 
     def number(start: int, length: int, of: Column = text) -> Column:
         return F.substring(of, start, length).try_cast("bigint")
@@ -147,14 +147,14 @@ def _timestamp_ms(text: Column) -> Column:
 
 
 def _is_json(message: Column) -> Column:
-    """A whole JSON object. What follows it in the array must come out too."""
+    """A complete JSON object: the element after it in the array must be parsed too."""
     framed = F.concat(F.lit("["), message, F.lit(',{"end":1}]'))
     read = F.from_json(framed, "array<struct<end: string>>", _JSON)
     return (F.size(read) == 2) & read[1]["end"].isNotNull()
 
 
 def _is_empty_snapshot() -> Column:
-    """An array without messages is a row without one."""
+    """An array without messages becomes a row without one."""
     is_bare = F.col("data").cast("string").rlike(r"^\s*\[\s*\]\s*\z")
     return F.coalesce(F.col("message").isNull() & is_bare, F.lit(False))
 
@@ -162,8 +162,8 @@ def _is_empty_snapshot() -> Column:
 def _with_fields(
     rows: DataFrame, column: str, json: Column, texts: tuple[str, ...], values: tuple[str, ...]
 ) -> DataFrame:
-    """What is written in these fields of a JSON object, "" for those that it has not; null if it
-    is no object. Of `texts` only strings are whole, the rest is their first character."""
+    """The raw values of these fields of a JSON object, "" if absent; null if it is not an object.
+    Of `texts` only strings are complete; other values are cut to their first character."""
     count = len(texts) + len(values)
 
     def cut(depth: int) -> Column:
@@ -173,7 +173,7 @@ def _with_fields(
     def if_whole(parts: Column) -> Column:
         return F.when(F.size(parts) == count, parts)
 
-    # In two steps, because Spark would do the first one twice.
+    # In two steps, because Spark would evaluate the first one twice.
     first = rows.withColumn(column, cut(USUAL_DEPTH))
     found = F.coalesce(if_whole(F.col(column)), if_whole(cut(MAX_DEPTH)))
     return first.withColumn(column, found)
@@ -206,7 +206,7 @@ def _or_null(raw: Column) -> Column:
 
 
 def _text(raw: Column) -> Column:
-    """The text of a JSON string; null for what is none, as half a surrogate pair."""
+    """The text of a JSON string; null if invalid, such as a lone surrogate."""
     is_plain = ~raw.contains("\\")
     is_text = ~raw.rlike(_ESCAPE_OF_PAIRS) | raw.rlike(_NO_HALF_PAIR)
     decoded = F.from_json(F.concat(F.lit("["), raw, F.lit("]")), "array<string>", _JSON)[0]

@@ -1,4 +1,4 @@
-"""The options of the `durable_stream` source: what each means, and what is refused."""
+"""The options of the `durable_stream` source, and their validation."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -20,9 +20,9 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Either `streams` or `bucket` says what is read.
+    """Either `streams` or `bucket` selects what to read.
 
-    `start` and `end` are offsets by stream; that of "" is for all the others.
+    `start` and `end` are offsets by stream; "" stands for all others.
     """
 
     address: Address
@@ -35,7 +35,7 @@ class SourceOptions:
     max_bytes_per_batch: int  # 0: no limit
     poll_s: float
     fail_on_data_loss: bool
-    fail_on_error: bool  # else a stream that cannot be read is a row of the kind `failure`
+    fail_on_error: bool  # else an unreadable stream becomes a row of the kind `failure`
 
     def start_of(self, stream: str) -> str:
         return self.start.get(stream, self.start.get("", START))
@@ -45,18 +45,18 @@ class SourceOptions:
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """SourceError says which option is wrong, and never shows the token."""
+    """SourceError names the invalid option, and never shows the token."""
     options = {name.lower(): value for name, value in given.items()}
     unknown = sorted(set(options) - {name.lower() for name in NAMES})
     if unknown:
-        raise SourceError(f"option {unknown[0]!r} is not known; known are {', '.join(NAMES)}")
+        raise SourceError(f"option {unknown[0]!r} is unknown; known options: {', '.join(NAMES)}")
     if streaming and "end" in options:
-        raise SourceError("option 'end': a streaming query has none")
+        raise SourceError("option 'end' is not allowed in a streaming query")
     streams, bucket = _streams(options), options.get("bucket", "")
     if bool(streams) == bool(bucket):
-        raise SourceError("either 'stream', 'streams' or 'bucket' must say what to read")
+        raise SourceError("one of 'stream', 'streams' or 'bucket' is required")
     if "prefix" in options and not bucket:
-        raise SourceError("option 'prefix' goes with 'bucket'")
+        raise SourceError("option 'prefix' requires 'bucket'")
     return SourceOptions(
         address=Address(
             _sound(options, "url", url_fault),
@@ -73,26 +73,26 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         partition_bytes=_count(options, "partitionBytes", 8 * MIB, least=1),
         max_bytes_per_batch=_count(options, "maxBytesPerBatch", 0),
         poll_s=_seconds(options, "pollSeconds", 0.5),
-        # A streaming query lives longer than many a stream: a deletion is no accident there.
+        # A streaming query outlives many streams: deletions are normal there.
         fail_on_data_loss=_flag(options, "failOnDataLoss", not streaming),
         fail_on_error=_flag(options, "failOnError", True),
     )
 
 
 def url_fault(text: str) -> str:
-    """What is wrong with it, if anything: not shown, as there may be a password in it."""
+    """What is wrong with it, if anything. The URL is not shown: it may contain a password."""
     try:
         parts = urlsplit(text)
         bare = not (parts.username or parts.password or parts.query or parts.fragment)
         good = bare and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         good = False
-    return "" if good else "must be like http://host:port, without user or query"
+    return "" if good else "must look like http://host:port, without user or query"
 
 
 def token_fault(text: str) -> str:
     good = text.isascii() and text.isprintable() and " " not in text
-    return "" if good else "has characters that no token has"
+    return "" if good else "contains invalid characters"
 
 
 def _sound(options: Mapping[str, str], name: str, fault: Callable[[str], str]) -> str:
@@ -111,7 +111,7 @@ def _streams(options: Mapping[str, str]) -> tuple[str, ...]:
     if "stream" in options:
         names = [*names, options["stream"]]
     if not all(names):
-        raise SourceError("options 'stream' and 'streams': a stream's name is not empty")
+        raise SourceError("options 'stream' and 'streams': empty stream name")
     return tuple(dict.fromkeys(map(stream_name, names)))
 
 
@@ -122,7 +122,7 @@ def _offsets(options: Mapping[str, str], name: str) -> dict[str, str]:
     found: dict[str, Any] = _json(text, name) if text.startswith("{") else {"": text}
     for offset in found.values():
         if not isinstance(offset, str) or not is_offset(offset):
-            raise SourceError(f"option {name!r}: {offset!r} is no offset")
+            raise SourceError(f"option {name!r}: {offset!r} is not an offset")
     return {stream_name(stream): offset for stream, offset in found.items()}
 
 

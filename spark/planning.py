@@ -1,14 +1,14 @@
-"""What a batch reads: decided in the driver, with cheap requests.
+"""Decides what a batch reads: in the driver, with cheap requests.
 
-Where streams end now is asked by HEAD, in a bucket only of streams whose place in the listing
-changed. A range that is too large for one task is cut where chunks end; walking along the chunks
-costs a request for each, but no bytes (`Streams.border`).
+The ends of streams come from HEAD requests, in a bucket only for streams whose listing changed. A
+range that is too large for one task is split at chunk boundaries; finding them costs a request per
+chunk, but no bytes (`Streams.border`).
 
 A streaming query's position is {stream: {"offset": ..., "incarnation": ...}}. A stream that is not
-in it begins at the option `start`; one with another incarnation was created anew, and begins at its
-beginning. A stream that has gone keeps its place while it is named; in a bucket it is forgotten,
-or positions would grow with each stream that ever was. A position without any stream says BEGUN, as
-the empty one is the beginning itself: `start=now` passes over what is there then, and no more.
+in it starts at the option `start`; one with another incarnation was re-created, and starts at its
+beginning. A deleted stream keeps its place if it was named explicitly; in a bucket it is forgotten,
+or positions would grow forever. A position without streams is marked BEGUN, because the empty
+position is the very start: `start=now` skips only what exists then.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ Heads = dict[str, ReplyHead]
 Position = Mapping[str, Mapping[str, str]]
 Partitions = list[tuple[Range, ...]]
 
-BEGUN = ""  # in place of a stream, whose name is never empty
+BEGUN = ""  # a key that is never a stream's name
 
 
 class Planner:
@@ -36,7 +36,7 @@ class Planner:
     # -- where streams end ---------------------------------------------------------------------
 
     def look(self) -> Heads:
-        """All streams that are there now."""
+        """All existing streams."""
         options = self._options
         if not options.bucket:
             return self._heads(options.streams)
@@ -62,11 +62,11 @@ class Planner:
     # -- batches -------------------------------------------------------------------------------
 
     def plan_all(self) -> Partitions:
-        """For a batch read: from `start` to `end`, or to where streams end now."""
+        """For a batch read: from `start` to `end`, or to the current ends."""
         options, found = self._options, self.look()
         missing = [name for name in options.streams if name not in found]
         if missing and options.fail_on_data_loss:
-            raise DataLoss(f"stream {missing[0]!r}: there is no such stream")
+            raise DataLoss(f"stream {missing[0]!r}: no such stream")
         return self._partitions([self._whole(name, head) for name, head in found.items()])
 
     def _whole(self, name: str, head: ReplyHead) -> Range:
@@ -92,7 +92,7 @@ class Planner:
     # -- streaming -----------------------------------------------------------------------------
 
     def latest(self, start: Position, found: Heads, budget: int) -> dict[str, dict[str, str]]:
-        """The position that the next batch reads to; at most `budget` bytes on, 0 for any."""
+        """The end position of the next batch; at most `budget` bytes further, 0 for no limit."""
         named = self._options.streams
         ends = {name: dict(start[name]) for name in named if name in start}
         waiting: dict[str, int] = {}
@@ -141,11 +141,11 @@ class Planner:
 def _check_within(option: str, offset: str, name: str, head: ReplyHead) -> None:
     if precedes(head.next_offset, offset):
         tail = head.next_offset
-        raise SourceError(f"stream {name!r}: {option} {offset} is beyond its tail {tail}")
+        raise SourceError(f"stream {name!r}: {option} {offset} is beyond the tail {tail}")
 
 
 def _borders(streams: Streams, whole: Range, part_bytes: int) -> Iterator[str]:
-    """Where chunks end, if the range is worth being cut there."""
+    """Chunk boundaries, if the range is worth splitting."""
     at = whole.start
     if not whole.incarnation or whole.size_bytes <= part_bytes:
         return
@@ -161,7 +161,7 @@ def _borders(streams: Streams, whole: Range, part_bytes: int) -> Iterator[str]:
 
 
 def _reach(streams: Streams, name: str, begin: str, tail: str, budget: int) -> str:
-    """The last end of a message within the budget; the first end of all if that is beyond it."""
+    """The last message boundary within the budget, but at least the first one."""
     at, left = begin, max(1, budget)
     while precedes(at, tail):
         border = streams.border(name, at)

@@ -1,5 +1,5 @@
-"""What a run tells its operator: a line for each step that is done, and on a terminal the step it
-is at, which the next line takes the place of.
+"""Messages to the operator: a line for each finished step and, on a terminal, the current step,
+which the next line replaces.
 """
 
 import time
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 CLEAR_LINE = "\r\x1b[K"
-NAMED = 10  # of things that a note counts
+NAMED = 10  # items that a note lists by name
 
 
 def some(names: Sequence[str]) -> str:
-    """How many, and the first of them."""
+    """The number of items, and the first of them."""
     return f"({len(names):,}): {', '.join(names[:NAMED])}{', …' if len(names) > NAMED else ''}"
 
 
@@ -32,7 +32,7 @@ class Progress:
         self._write(f"{start}{self._time()}  {what}\n")
 
     def note(self, what: str) -> None:
-        """What stays true is told once."""
+        """Notes are printed only once."""
         if what not in self._noted:
             self._noted.add(what)
             self.done(f"note: {what}")

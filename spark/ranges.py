@@ -1,7 +1,7 @@
-"""Which part of a stream a task reads, and how parts are dealt out. Pure.
+"""Which part of a stream a task reads, and how parts are distributed. Pure.
 
-A batch covers one range of each stream. A large range is read in several parts, which end where
-chunks end; small ranges of many streams share a partition.
+A batch covers one range of each stream. A large range is split at chunk boundaries into several
+parts; small ranges of many streams share a partition.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,22 +10,22 @@ from enum import Enum, auto
 
 from protocol.offsets import position_of
 
-REQUEST_BYTES = 256 * 1024  # a request takes as long as reading about so much
+REQUEST_BYTES = 256 * 1024  # a request takes about as long as reading this much
 
 
 class Beyond(Enum):
-    """What to do with a snapshot that replaced all of a range while it was read."""
+    """What to do if a snapshot replaced a whole range while it was read."""
 
-    LATER = auto()  # nothing: the next batch begins below it and will read it
+    LATER = auto()  # nothing: the next batch starts below it and will read it
     TAKE = auto()  # read it: there is no next batch
-    REFUSE = auto()  # it holds more than was asked for, or other parts have been read without it
+    REFUSE = auto()  # it has more than requested, or other parts were read without it
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """From `start` to before `end`, of the stream that had this incarnation when it was planned.
 
-    `limit` is where the whole range ends of which this is a part.
+    `limit` is the end of the whole range that this is a part of.
     """
 
     stream: str
@@ -37,12 +37,12 @@ class Range:
 
     @property
     def size_bytes(self) -> int:
-        """0 where offsets do not tell."""
+        """0 if unknown."""
         return span(self.start, self.end) or 0
 
 
 def span(start: str, end: str) -> int | None:
-    """Bytes between two offsets, where they tell."""
+    """Bytes between two offsets, if known."""
     positions = position_of(start), position_of(end)
     if positions[0] is None or positions[1] is None:
         return None
@@ -50,7 +50,7 @@ def span(start: str, end: str) -> int | None:
 
 
 def cut(whole: Range, borders: Iterable[str], part_bytes: int) -> Iterator[Range]:
-    """Parts of a range, each as long as it may be; a single chunk may be longer."""
+    """Parts of a range, each as large as allowed; a single chunk may be larger."""
     beyond = whole.beyond if whole.beyond is Beyond.LATER else Beyond.REFUSE
     start = last = whole.start
     for border in borders:
@@ -65,7 +65,7 @@ def cut(whole: Range, borders: Iterable[str], part_bytes: int) -> Iterator[Range
 
 
 def pack(ranges: Iterable[Range], partition_bytes: int) -> Iterator[tuple[Range, ...]]:
-    """Ranges in their order, so many together as make a good partition."""
+    """Groups ranges, in order, into partitions of suitable size."""
     packed: list[Range] = []
     cost = 0
     for each in ranges:
@@ -80,7 +80,7 @@ def pack(ranges: Iterable[Range], partition_bytes: int) -> Iterator[tuple[Range,
 
 
 def shares(waiting: Mapping[str, int], budget: int) -> dict[str, int]:
-    """What each may have of a budget: all alike, and what small ones leave goes to the others."""
+    """Divides a budget evenly; what small ones leave goes to the others."""
     granted: dict[str, int] = {}
     left = budget
     for served, (name, size) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):

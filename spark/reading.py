@@ -1,13 +1,13 @@
 """One task's work: the rows of a range, in the order of the stream. Runs on executors.
 
-Between planning and reading a stream may grow, be replaced by a snapshot, be deleted, or be created
-anew under its name. Growth is cut off at the range's end. What an answer shows is given out only
-when the stream is known to be the one that was planned.
+Between planning and reading, a stream may grow, be replaced by a snapshot, be deleted or be
+re-created. Growth is cut off at the end of the range. Rows are returned only if the stream is known
+to be the planned one.
 
-A snapshot at S stands for all that lies below S. It is read by the part of the range in which S
-lies, and by no other; the parts before it have nothing to read any more. When another part of the
-same range may have been read without it, nobody can tell who should read it, and the task fails:
-a new plan has no such parts.
+A snapshot at S replaces everything below S. It is read by the part of the range that contains S,
+and by no other; earlier parts have nothing left to read. If another part of the same range may
+have been read without it, it is unclear which part should read it, and the task fails: a new plan
+has no such parts.
 """
 
 import logging
@@ -21,13 +21,13 @@ from spark.ranges import Beyond, Range, span
 from spark.rows import chunk_rows, failure_rows, message_rows, messages_of, snapshot_rows
 from spark.streams import Chunk, OffsetGone, Streams, precedes
 
-MAX_LOOKS = 10  # at a growing stream whose offsets do not tell sizes
+MAX_LOOKS = 10  # attempts at a growing stream whose offsets are not positions
 
 _log = logging.getLogger("weir.spark")
 
 
 class DataLoss(SourceError):
-    """What was to be read is not there any more."""
+    """The data to read no longer exists."""
 
 
 def read_ranges(
@@ -37,7 +37,7 @@ def read_ranges(
     fail_on_data_loss: bool,
     fail_on_error: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """A failure that does not end the task is the last row of its range."""
+    """A failure that does not end the task becomes the last row of its range."""
     for each in ranges:
         try:
             yield from read_range(streams, each)
@@ -67,31 +67,31 @@ def read_range(streams: Streams, wanted: Range) -> Iterator[pa.RecordBatch]:
             raise DataLoss(f"stream {stream!r}: deleted before it was read")
         _check_incarnation(streams, wanted)
         if not precedes(at, snapshot.offset):
-            raise SourceError(f"stream {stream!r}: {at} is gone, but not below its snapshot")
+            raise SourceError(f"stream {stream!r}: {at} is gone, but not covered by a snapshot")
         if not precedes(wanted.end, snapshot.offset) or _is_taken(wanted, snapshot.offset):
             yield from snapshot_rows(stream, wanted.incarnation, snapshot)
         at = snapshot.offset
 
 
 def _is_taken(wanted: Range, offset: str) -> bool:
-    """Whether a snapshot beyond the range is to be read with it all the same."""
-    replaced = f"stream {wanted.stream!r}: a snapshot at {offset} replaced what was to be read"
+    """Whether to read a snapshot beyond the range anyway."""
+    replaced = f"stream {wanted.stream!r}: a snapshot at {offset} replaced the data"
     if not precedes(wanted.limit, offset):
-        raise SourceError(f"{replaced} in parts; read it again")
+        raise SourceError(f"{replaced} while it was read in parts; try again")
     if wanted.beyond is Beyond.REFUSE:
         raise DataLoss(f"{replaced} up to {wanted.limit}")
     return wanted.beyond is Beyond.TAKE
 
 
 def _check_incarnation(streams: Streams, wanted: Range, told: str = "") -> None:
-    """A chunk whose offsets are of before does not say which stream it is of: a HEAD does."""
+    """Chunks with old-style offsets do not name their stream, but a HEAD does."""
     if not wanted.incarnation or told == wanted.incarnation:
         return
     if not told:
         head = streams.head(wanted.stream)
         told = "" if head is None else head.incarnation
     if told != wanted.incarnation:
-        raise DataLoss(f"stream {wanted.stream!r}: deleted or created anew before it was read")
+        raise DataLoss(f"stream {wanted.stream!r}: deleted or re-created before it was read")
 
 
 def _rows_of(streams: Streams, wanted: Range, chunk: Chunk) -> Iterator[pa.RecordBatch]:
@@ -104,7 +104,7 @@ def _rows_of(streams: Streams, wanted: Range, chunk: Chunk) -> Iterator[pa.Recor
 
 
 def _shortened(streams: Streams, wanted: Range, chunk: Chunk) -> Chunk:
-    """Of a chunk that reaches beyond the end of the range, only what lies before it."""
+    """A chunk cut at the end of the range."""
     size = None if chunk.position is None else span(chunk.offset, wanted.end)
     if size is None:
         chunk = _without_rest(streams, wanted, chunk)
@@ -116,7 +116,7 @@ def _shortened(streams: Streams, wanted: Range, chunk: Chunk) -> Chunk:
 
 
 def _without_rest(streams: Streams, wanted: Range, chunk: Chunk) -> Chunk:
-    """Where offsets do not tell sizes, reading from the end of the range tells what is too much."""
+    """If offsets are not positions, reading from the end of the range shows what to cut."""
     stream = wanted.stream
     for _ in range(MAX_LOOKS):
         rest = streams.read(stream, wanted.end)
@@ -130,4 +130,4 @@ def _without_rest(streams: Streams, wanted: Range, chunk: Chunk) -> Chunk:
         if not isinstance(again, Chunk):
             raise DataLoss(f"stream {stream!r}: deleted or replaced while it was read")
         chunk = again
-    raise SourceError(f"stream {stream!r}: grows too fast to be read up to {wanted.end}")
+    raise SourceError(f"stream {stream!r}: growing too fast to be read up to {wanted.end}")

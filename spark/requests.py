@@ -1,10 +1,10 @@
 """Lines to cleaned requests, or to the quarantine with a reason. Built-in functions only.
 
-Fields that this version does not know are ignored, missing ones get the default of `AccessRecord`.
-Spark's JSON reader stops behind the first value of a line and says nothing about the rest, so every
-line is read as a member of an object whose last member must come out too.
+Unknown fields are ignored, missing ones get the default of `AccessRecord`. Spark's JSON reader
+stops after the first value of a line and ignores the rest, so every line is wrapped in an object
+whose last member must be parsed too.
 
-Both kinds have the columns of a request, so that one pass writes both: where `is_good` is false,
+Both kinds have the columns of a request, so that one pass writes both: if `is_good` is false,
 `error` is the reason and `user_agent` the line.
 """
 
@@ -16,9 +16,9 @@ from protocol.accesslog import VERSION
 from spark.schema import FIELDS, LINE, NUMBERS, REQUESTS, Field
 
 QUARANTINE = "file string, position long, reason string, line string, date date"
-QUARANTINE_CHARACTERS = 4096  # of a line that is kept
+QUARANTINE_CHARACTERS = 4096  # kept of a line
 
-EARLIEST_MS = 1_577_836_800_000  # 2020, before there was a gateway
+EARLIEST_MS = 1_577_836_800_000  # 2020, before the first gateway
 LATEST_MS = 4_102_444_800_000  # 2100
 
 PARSED = StructType([*REQUESTS.fields, StructField("is_good", BooleanType())])
@@ -34,7 +34,7 @@ _HOUR_OF_NAME = r"-(\d{8})T\d{2}\.jsonl(?:\.gz)?$"
 
 
 def parse(lines: DataFrame) -> DataFrame:
-    """Rows of the log source, good and bad; copies are still among them."""
+    """Rows of the log source, valid and invalid, still with duplicates."""
     seen = lines.withColumn("read", _read_as(LINE.simpleString())).select(
         "file",
         "position",
@@ -79,15 +79,15 @@ def quarantine(parsed: DataFrame) -> DataFrame:
 
 
 def seen_twice(new: DataFrame, earlier: DataFrame) -> DataFrame:
-    """Hashes of lines that have copies, and perhaps of a few others. Numbers, and nothing beside
-    them: this is asked of every line."""
+    """Hashes of lines that have duplicates, and perhaps of a few others. Numbers only, because this
+    runs for every line."""
     both = new.select(_hash().alias("hash")).unionAll(earlier.select(_hash().alias("hash")))
     return both.groupBy("hash").count().where("count > 1").select("hash")
 
 
 def copies(new: DataFrame, earlier: DataFrame, twice: DataFrame) -> DataFrame:
-    """All but the first of the same lines, by file and position, so that the result does not depend
-    on chance; all of those that were there before. `part` tells where they lie."""
+    """All duplicates but the first, by file and position, so that the result is deterministic; all
+    of them if the line is already in the tables. `part` is their place."""
     place = ("line_id", "date", "part", "file", "position")
     old = earlier.select("line_id", "date", F.lit("").alias("part"), "file", "position")
     both = (
@@ -109,13 +109,13 @@ def _hash() -> Column:
 
 
 def date_of_file(file: Column) -> Column:
-    """Of the hour in its name; null for foreign files."""
+    """The date of the hour in its name; null for foreign files."""
     day = F.regexp_extract(file, _HOUR_OF_NAME, 1)
     return F.when(day != "", F.try_to_date(day, "yyyyMMdd"))
 
 
 def _read_as(record: str) -> Column:
-    """The line as `record`, of that type; `end` is 1 and `_corrupt` null if all of it was read."""
+    """The line as `record`, of that type; `end` is 1 and `_corrupt` null if it was fully parsed."""
     whole = F.concat(F.lit('{"record":'), F.col("line"), F.lit(',"end":1}'))
     return F.from_json(whole, f"record {record}, end int, {_CORRUPT} string", _JSON)
 
@@ -126,7 +126,7 @@ def _value(field: Field) -> Column:
 
 
 def _reason() -> Column:
-    """The first thing that is wrong with a line."""
+    """The first problem of a line."""
     is_json, record = F.col("is_json"), F.col("record")
     reason = F.when(~F.coalesce(is_json, F.lit(False)), _reason_of_text())
     reason = reason.when(record.isNull(), "not-an-object")
@@ -142,7 +142,7 @@ def _reason() -> Column:
 
 
 def _reason_of_text() -> Column:
-    """Why the line could not be read as a record. Rare, so it may cost: the line is read again."""
+    """Why the line could not be parsed. Rare, so the line may be parsed again."""
     text = _read_as("string")
     reason = F.when(F.trim("line") == "", "empty")
     reason = reason.when(text[_CORRUPT].isNotNull() | text["end"].isNull(), "not-json")

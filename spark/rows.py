@@ -1,10 +1,10 @@
-"""Answers to rows, as Arrow batches. Runs on executors: standard library and pyarrow only.
+"""Responses to rows, as Arrow batches. Runs on executors: standard library and pyarrow only.
 
-`offset` and `position` order the rows of a stream, and no two have both the same. Where offsets are
-byte positions, each message has its own, which can be read from, and `position` is 0; elsewhere the
-messages of an answer share its offset and count from 0. A snapshot's messages stand just before
-those at its offset: they count up to -1. A snapshot that has no messages to show is one row
-with its bytes, so that nobody misses that it replaced what was before.
+`offset` and `position` together order the rows of a stream and are unique. If offsets are byte
+positions, each message has its own readable offset, and `position` is 0; otherwise the messages of
+a response share its offset and `position` counts from 0. A snapshot's messages come just before
+those at its offset: they count up to -1. A snapshot without messages is one row with its bytes,
+because it still replaces earlier data.
 """
 
 import json
@@ -35,24 +35,24 @@ SCHEMA = pa.schema(
 )
 BATCH_ROWS = 10_000
 
-# Values are not wanted, only where they end; numbers may be longer than Python reads. The decoder's
-# `raw_decode` would do, but takes a third longer.
+# Only the ends of values are needed; numbers may be longer than Python accepts. The decoder's
+# `raw_decode` would work, but is a third slower.
 _decoder = json.JSONDecoder(parse_int=len, parse_float=len, strict=False)
 _scan = make_scanner(_decoder)  # type: ignore[arg-type]  # it takes any decoder
 _BLANKS = " \t\r\n"
 
 
 def split_array(body: bytes) -> list[str]:
-    """The texts of an array's elements as they stand there; ValueError if it is none."""
+    """The texts of an array's elements, unchanged; ValueError if it is not an array."""
     text = body.decode().strip(_BLANKS)
     if text[:1] != "[" or text[-1:] != "]":
-        raise ValueError("it is none")
+        raise ValueError("not an array")
     if not text[1:-1].strip(_BLANKS):
         return []
     try:
         return _elements(text)
     except (ValueError, StopIteration, IndexError, RecursionError):
-        raise ValueError("it is not well-formed, or nested too deeply") from None
+        raise ValueError("malformed, or nested too deeply") from None
 
 
 def _elements(text: str) -> list[str]:
@@ -78,7 +78,7 @@ def messages_of(chunk: Chunk, stream: str) -> list[str]:
         return split_array(chunk.body)
     except ValueError as error:
         place = f"stream {stream!r} at {chunk.offset}"
-        raise SourceError(f"{place}: no JSON array of messages: {error}") from None
+        raise SourceError(f"{place}: not a JSON array of messages: {error}") from None
 
 
 def message_rows(
@@ -100,7 +100,7 @@ def message_rows(
 
 
 def chunk_rows(stream: str, incarnation: str, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-    """One row with the bytes of a chunk that is not JSON, if it has any."""
+    """One row with the bytes of a non-JSON chunk, if it has any."""
     if not chunk.body:
         return iter(())
     at = chunk.position
@@ -119,12 +119,12 @@ def snapshot_rows(stream: str, incarnation: str, snapshot: Snapshot) -> Iterator
 
 
 def failure_rows(stream: str, incarnation: str, offset: str, text: str) -> Iterator[pa.RecordBatch]:
-    """One row that says what went wrong."""
+    """One row that describes the failure."""
     return _batches((stream, incarnation, "failure", ""), [offset], [0], [offset], [text], [None])
 
 
 def _snapshot_messages(snapshot: Snapshot) -> list[str]:
-    """None where it is something else: nobody promised an array."""
+    """Empty if it is not a JSON array, which is allowed."""
     if media_type(snapshot.content_type) != JSON_TYPE:
         return []
     try:

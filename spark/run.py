@@ -1,9 +1,9 @@
 """A run: new lines to tables, tables to a report.
 
-Lines come as a streaming query whose checkpoint says how far each file was read. A batch adds
-cleaned requests, quarantine and counts per file; `refresh` then makes the aggregates of the dates
-that got new requests. Both are one change of the tables each (`spark.tables`), so a run may be
-killed anywhere: the batch that Spark brings again is in the tables already or not at all.
+Lines come from a streaming query whose checkpoint records how far each file was read. A batch adds
+cleaned requests, quarantine and counts per file; `refresh` then updates the aggregates of dates
+with new requests. Each is one change of the tables (`spark.tables`), so a run may be killed at any
+time: a batch that Spark repeats is either in the tables already or not at all.
 """
 
 import json
@@ -34,9 +34,9 @@ from spark.summary import Summary
 from spark.tables import Change, Tables
 
 TRIES = 3
-STOP_SECS = 1  # until it is noticed that a run is to end
+STOP_SECS = 1  # until a stop request is noticed
 
-# Tables by date: from requests, and from a table that was made before them.
+# Tables by date: from requests, and from a table that was made earlier.
 FROM_REQUESTS = {
     "traffic_by_minute": traffic.traffic_by_minute,
     "usage": traffic.usage,
@@ -61,7 +61,7 @@ class Options:
     origin: str = ""  # no state without it
     token: str = field(default="", repr=False)
     access_key: str = field(default="", repr=False)
-    streams: tuple[str, ...] = ()  # of the origin, beside those of the log
+    streams: tuple[str, ...] = ()  # of the origin, besides those in the log
     buckets: tuple[str, ...] = ()
     watch: bool = False
     watch_secs: float = 10  # between two looks
@@ -81,8 +81,8 @@ class Context:
 def run(
     session: SparkSession, options: Options, progress: Progress, stop: Event | None = None
 ) -> None:
-    """Raises InUse, and SourceError for what cannot be read. Ends between two steps when `stop` is
-    set; `watch` ends in no other way."""
+    """Raises InUse, and SourceError for unreadable input. Ends between two steps when `stop` is
+    set; with `watch`, only then."""
     stop = stop or Event()
     tables = Tables(options.out)
     tables.open()
@@ -113,12 +113,12 @@ def finish(context: Context) -> None:
 
 def find_unreadable(context: Context) -> list[str]:
     names = logsource.Folder({"path": str(context.options.logs)}).unreadable()
-    return [f"Logs that cannot be read, and are left for later {some(names)}."] if names else []
+    return [f"Unreadable logs, left for a later run {some(names)}."] if names else []
 
 
 def make_state(context: Context) -> list[str]:
-    """State of the origin's streams, and traffic beside it. Without the origin the tables stay as
-    they are, and the reader of the report is told."""
+    """State of the origin's streams, joined with traffic. If the origin is unavailable, the tables
+    stay unchanged, and the report says so."""
     options = context.options
     if not options.origin:
         return []
@@ -129,14 +129,14 @@ def make_state(context: Context) -> list[str]:
     try:
         done = update_state(context.session, context.tables, origin, usage)
     except SourceError as error:
-        return [f"The state is that of an earlier run: {error}."]
+        return [f"State is from an earlier run: {error}."]
     if done.said:
         context.progress.done(f"state: {done.said}")
     return done.notes
 
 
 def make_report(context: Context, notes: list[str]) -> None:
-    """report.html, in place of the one before; not when it would be the same."""
+    """Replace report.html, unless nothing has changed."""
     options, tables = context.options, context.tables
     made_of = tables.checkpoint.with_name("report-of")
     sources = "\n".join([str(tables.state.generation), *notes])
@@ -155,7 +155,7 @@ def make_report(context: Context, notes: list[str]) -> None:
 
 
 def _try_again(step: Callable[[], None]) -> None:
-    """On a busy machine Python may need longer to start than Spark waits for it."""
+    """On a busy machine Python may start more slowly than Spark's timeout."""
     for tries_left in reversed(range(TRIES)):
         try:
             return step()
@@ -165,7 +165,7 @@ def _try_again(step: Callable[[], None]) -> None:
 
 
 def _read_logs(context: Context, stop: Event) -> None:
-    """All lines that there are now."""
+    """All existing lines."""
     query = _start_query(context, Lock(), availableNow=True)
     while not query.awaitTermination(STOP_SECS):
         if stop.is_set():
@@ -173,8 +173,8 @@ def _read_logs(context: Context, stop: Event) -> None:
 
 
 def _watch(context: Context, stop: Event) -> None:
-    """Lines come by a query that does not end. What follows from them is made between its batches,
-    and so is the state of streams, which may grow without any line."""
+    """Lines come from a continuous query. Everything derived from them is updated between its
+    batches, and so is the state of streams, which may grow without new lines."""
     turn, seconds = Lock(), context.options.watch_secs
     query = _start_query(context, turn, processingTime=f"{seconds} seconds")
     try:
@@ -183,7 +183,7 @@ def _watch(context: Context, stop: Event) -> None:
                 finish(context)
     finally:
         query.stop()
-        turn.acquire()  # a batch that was under way has ended
+        turn.acquire()  # wait for a running batch
     query.awaitTermination()  # raises if it has failed
 
 
@@ -210,7 +210,7 @@ def _start_query(context: Context, turn: Lock, **trigger: Any) -> StreamingQuery
 
 
 def apply_batch(context: Context, lines: DataFrame, number: int) -> None:
-    """Add what the lines hold; nothing if they are in the tables already."""
+    """Add the lines, unless they are already in the tables."""
     started = time.monotonic()
     tables, session = context.tables, context.session
     state, query = tables.state, _query_id(tables.checkpoint)
@@ -224,8 +224,8 @@ def apply_batch(context: Context, lines: DataFrame, number: int) -> None:
         return
     unseen = [name for name in seen.gone if (context.options.logs / name).exists()]
     if unseen:
-        raise SourceError(f"executors do not find {context.options.logs / unseen[0]}: {SHARED}")
-    context.progress.doing(f"batch {number}: {seen.lines:,} lines, looking for copies")
+        raise SourceError(f"executors cannot find {context.options.logs / unseen[0]}: {SHARED}")
+    context.progress.doing(f"batch {number}: {seen.lines:,} lines, looking for duplicates")
     intake.add(seen)
     stale = sorted({*state.stale, *change.dates("requests")})
     after = replace(state, query=query, batch=number, stale=stale, is_refreshed=False)
@@ -237,7 +237,7 @@ def apply_batch(context: Context, lines: DataFrame, number: int) -> None:
 
 
 def refresh(context: Context) -> None:
-    """Make the aggregates of the dates that have new requests."""
+    """Update the aggregates of dates with new requests."""
     started = time.monotonic()
     tables, session = context.tables, context.session
     state = tables.state
@@ -266,13 +266,13 @@ def refresh(context: Context) -> None:
 
 
 def _made(context: Context, change: Change, table: str) -> DataFrame:
-    """What the change has of that table, or no rows."""
+    """The rows of that table in the change, if any."""
     return change.read(context.session, table, schema_of(context.session, table))
 
 
 @lru_cache
 def schema_of(session: SparkSession, table: str) -> StructType:
-    """Of an aggregate, `date` being the last column as in its files."""
+    """The schema of an aggregate, with `date` last as in its files."""
     none = session.createDataFrame([], REQUESTS)
     if table in FROM_REQUESTS:
         made = FROM_REQUESTS[table](none)
@@ -283,6 +283,6 @@ def schema_of(session: SparkSession, table: str) -> StructType:
 
 
 def _query_id(checkpoint: Path) -> str:
-    """Batches are numbered anew when somebody removes the checkpoint."""
+    """Batch numbers restart if the checkpoint is removed."""
     identity: str = json.loads((checkpoint / "metadata").read_bytes())["id"]
     return identity

@@ -1,7 +1,7 @@
-"""Columns of access-log lines in Spark, taken from `AccessRecord`: types, defaults, what must be.
+"""Columns of access log lines in Spark, from `AccessRecord`: types, defaults, required fields.
 
-Which number a field may hold is decided here too: a sum of two million lines does not overflow,
-whatever they claim.
+The range of numbers is defined here too: a sum over two million lines never overflows, whatever
+they contain.
 """
 
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from protocol.accesslog import AccessRecord
 _TYPES: dict[type, T.DataType] = {int: T.LongType(), float: T.DoubleType(), str: T.StringType()}
 
 MOST_COUNT = 2**42  # of an integer field; a time needs nearly as much
-MOST_MS = 2.0**32  # of a time span, which is added up in microseconds
+MOST_MS = 2.0**32  # of a duration, which is summed in microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     name: str
     type: T.DataType
-    default: int | float | str | None  # None: a line without it is none of ours
+    default: int | float | str | None  # None: required
 
     @property
     def is_text(self) -> bool:
@@ -40,10 +40,10 @@ def _field(info: msgspec.structs.FieldInfo) -> Field:
 FIELDS = tuple(map(_field, msgspec.structs.fields(AccessRecord)))
 NUMBERS = tuple(field for field in FIELDS if not field.is_text)
 
-# What a line holds; any field may be missing in it.
+# A line; any field may be missing.
 LINE = T.StructType([T.StructField(field.name, field.type) for field in FIELDS])
 
-# A cleaned request. `line_id` names the line, wherever a copy of it lies.
+# A cleaned request. `line_id` identifies the line and all its copies.
 REQUESTS = T.StructType(
     [
         *LINE.fields,

@@ -1,6 +1,6 @@
-"""One Spark session for a run: quiet, in UTC, with bounds on memory.
+"""One Spark session for a run: quiet, in UTC, with bounded memory.
 
-What a line may claim is bounded by `spark.schema`, so ANSI arithmetic does not stop a run.
+`spark.schema` bounds all numbers, so ANSI arithmetic never fails a run.
 """
 
 import logging
@@ -30,12 +30,12 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # What a batch reads is dropped as soon as it is written: nothing is worth keeping in memory.
+    # A batch's input is dropped once it is written: nothing is worth caching.
     "spark.cleaner.periodicGC.interval": "5min",
 }
 
 
-# For little input: to compile plans and to adapt them takes longer than it saves.
+# For small input: compiling and adapting plans takes longer than it saves.
 LITTLE_BYTES = 8 * 1024 * 1024
 LITTLE = {
     "spark.sql.adaptive.enabled": "false",
@@ -47,7 +47,7 @@ LITTLE = {
 
 @contextmanager
 def tuned(session: SparkSession, size_bytes: float) -> Iterator[None]:
-    """What is done meanwhile is done in the way that suits so much input."""
+    """Use settings that suit this much input inside the block."""
     if size_bytes > LITTLE_BYTES:
         yield
         return
@@ -65,15 +65,15 @@ _SOURCE_ERROR = re.compile(r"\b(?:SourceError|DataLoss): (.+)")
 
 
 def as_source_error(error: PySparkException) -> Exception:
-    """What a task could not read, in its own words; anything else is a mistake of ours."""
+    """The SourceError of a task; any other exception is a bug."""
     said = _SOURCE_ERROR.search(error.getMessage() or "")
     return SourceError(said[1]) if said else error
 
 
 def start(master: str, settings: dict[str, str] | None = None) -> SparkSession:
-    """`settings` come on top, such as executors' memory for a cluster."""
+    """`settings` are additional, such as executor memory on a cluster."""
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a cluster may need another one
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a cluster may need another
     builder = SparkSession.builder.master(master).appName("weir report")
     for key, value in (SETTINGS | (settings or {})).items():
         builder = builder.config(key, value)

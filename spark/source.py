@@ -4,9 +4,9 @@
     register(session)
     session.read.format("durable_stream").option("url", url).option("stream", "orders").load()
 
-The driver plans which ranges of which streams are read (`planning`), tasks read them on executors
-(`reading`). Nothing of a task outlives it, neither connection nor thread. `options` has what may be
-asked for, `rows` what the columns mean.
+The driver plans which ranges of which streams to read (`planning`), tasks read them on executors
+(`reading`). Connections and threads end with their task. `options` has the options, `rows` the
+meaning of the columns.
 """
 
 import atexit
@@ -39,14 +39,14 @@ Offset = dict[str, dict[str, str]]
 
 
 def register(session: SparkSession) -> None:
-    """Make `format("durable_stream")` known, here and on executors."""
+    """Register `format("durable_stream")`, here and on executors."""
     if not (session.sparkContext.master or "").startswith("local["):
         ship(session)
     session.dataSource.register(DurableStream)
 
 
 def ship(session: SparkSession) -> None:
-    """Send our modules to the executors, which need nothing else but pyspark and pyarrow."""
+    """Send our modules to the executors, which otherwise need only pyspark and pyarrow."""
     folder = Path(mkdtemp(prefix="weir-spark-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it when they start
     root = Path(__file__).parent.parent
@@ -83,7 +83,7 @@ class BatchReader(datasource.DataSourceReader):
 
 
 class StreamReader(datasource.DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
-    """Lives in the driver as long as its query; executors get a copy, of which they use `read`."""
+    """Lives in the driver as long as its query; executors get a copy and call its `read`."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -92,7 +92,7 @@ class StreamReader(datasource.DataSourceStreamReader, limits.SupportsTriggerAvai
         self._look_at = 0.0
 
     def initialOffset(self) -> Offset:
-        return {}  # each stream begins where it is first seen, so a restart needs no memory of it
+        return {}  # each stream starts where it is first seen, so a restart needs no state
 
     def getDefaultReadLimit(self) -> limits.ReadLimit:
         most = self._options.max_bytes_per_batch
@@ -113,7 +113,7 @@ class StreamReader(datasource.DataSourceStreamReader, limits.SupportsTriggerAvai
         return _read(self._options, partition)
 
     def _look(self) -> Heads:
-        """Spark asks without pause while there is nothing to do."""
+        """Rate-limited: Spark polls without pause while idle."""
         time.sleep(max(0.0, self._look_at - time.monotonic()))
         self._look_at = time.monotonic() + self._options.poll_s
         return self._planner.look()
@@ -124,7 +124,7 @@ def _as_partitions(planned: Partitions) -> list[datasource.InputPartition]:
 
 
 def _read(options: SourceOptions, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
-    """A plan without any partition comes here as one without a value."""
+    """A plan without partitions arrives as one partition without a value."""
     with Client(options.address) as client:
         yield from read_ranges(
             Streams(client),

@@ -1,13 +1,13 @@
-"""Judged State messages to the current rows of each stream, and to what moved. Built-in functions.
+"""From checked State messages to current rows and changes over time. Built-in functions only.
 
-`offset` and `position` order the messages of a stream. What lies before the last *barrier*, a
-`reset` or the beginning of a snapshot, is gone; after it, the last change of a key counts. Both are
-maxima and not walks, so all tasks share the work on a large stream. What follows from the rows of
-before and a batch does not depend on how messages were cut into batches.
+`offset` and `position` order the messages of a stream. Everything before the last *barrier*, a
+`reset` or the start of a snapshot, is void; after it, the last change of a key counts. Both are
+maxima, not sequential scans, so all tasks share the work on a large stream. The result does not
+depend on how messages are split into batches.
 
-An entity *grows* its type by 1 when it comes to be and by -1 when it ceases: by a delete, by a
-barrier, or with its stream. A snapshot that still holds it changes nothing. Where resets lie
-between the messages of a batch, that stream alone is sorted by one task.
+An entity *grows* its type by 1 when it appears and by -1 when it disappears: by a delete, by a
+barrier, or with its stream. A snapshot that still contains it changes nothing. If a batch has
+resets between its messages, only that stream is sorted by one task.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -32,8 +32,8 @@ _ENTITY = ("stream", "type", "key")
 _COLUMNS = [field.split()[0] for field in CURRENT.split(", ")]
 _COUNTS = ("inserts", "updates", "deletes", "growth")
 _HAS_MOVED = "inserts + updates + deletes > 0 or growth != 0"
-_BEFORE_ALL = -(2**31)  # the position of a snapshot's beginning
-_ENDED = -2  # the epoch of streams that are no more: no other follows it
+_BEFORE_ALL = -(2**31)  # the position of a snapshot's start
+_ENDED = -2  # the epoch of removed streams: no other follows it
 
 
 def advance(before: DataFrame, judged: DataFrame) -> DataFrame:
@@ -52,8 +52,8 @@ def advance(before: DataFrame, judged: DataFrame) -> DataFrame:
 
 
 def moves(before: DataFrame, judged: DataFrame, known: DataFrame) -> DataFrame:
-    """Changes and growth by minute, null for those without a time. `known` (KNOWN) has the streams
-    of before: their latest time, and whether their rows are void because they have ended."""
+    """Changes and growth by minute, null without a time. `known` (KNOWN) has the previous streams:
+    their latest time, and whether their rows are void because they have ended."""
     rows = _with_epochs(before, judged, known.where("is_over"))
     of_key = Window.partitionBy(*_ENTITY).orderBy("order")
     is_alive = F.col("operation") != DELETE
@@ -87,7 +87,7 @@ def moves(before: DataFrame, judged: DataFrame, known: DataFrame) -> DataFrame:
         F.coalesce(grown, F.lit(0)).alias("growth"),
         (is_alive & ~goes_on).alias("is_dropped"),
     )
-    # Few rows, for they are needed thrice.
+    # Few rows, because they are needed three times.
     summed = counted.groupBy("stream", "type", "epoch", "minute").agg(
         *(F.sum(name).alias(name) for name in _COUNTS),
         F.count_if("is_dropped").alias("dropped"),
@@ -98,22 +98,22 @@ def moves(before: DataFrame, judged: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def add_moves(before: DataFrame, new: DataFrame, *keys: str) -> DataFrame:
-    """Tables of moves are sums, so what is new is added to what is there."""
+    """Tables of moves are sums, so new rows are added to existing ones."""
     both = before.select(*keys, *_COUNTS).unionByName(new.select(*keys, *_COUNTS))
     sums = both.groupBy(*keys).agg(*(F.sum(name).alias(name) for name in _COUNTS))
     return sums.where(_HAS_MOVED)
 
 
 def changed(judged: DataFrame) -> DataFrame:
-    """Entities by the days on which messages with a time changed them. Kept one by one: days can
-    be put together without counting an entity twice."""
+    """Entities by the days on which messages with a time changed them. Kept individually, so that
+    days can be combined without counting an entity twice."""
     told = _changes(judged).where((F.col("kind") == MESSAGE) & F.col("time").isNotNull())
     return told.select(*_ENTITY, F.col("time").cast("date").alias("date")).distinct()
 
 
 def counts(current: DataFrame, churn: DataFrame) -> DataFrame:
-    """Per stream and type: what there is, and how it came to be. `growth` is that of changes with
-    a time, null if there are none."""
+    """Per stream and type: current entities and their changes. `growth` covers changes with a time,
+    null if there are none."""
     entities = current.groupBy("stream", "type").agg(
         F.count(F.lit(1)).alias("entities"), F.sum(F.octet_length("value")).alias("value_bytes")
     )
@@ -141,7 +141,7 @@ def counts(current: DataFrame, churn: DataFrame) -> DataFrame:
 
 
 def _order(position: Column | None = None) -> Column:
-    """Offsets are ordered as strings, but for the one before all (DS 8)."""
+    """Offsets are ordered as strings, except for `-1` (DS 8)."""
     at = F.col("position") if position is None else position
     return F.struct(
         (F.col("offset") != START).alias("is_after"), F.col("offset"), at.alias("position")
@@ -153,7 +153,7 @@ def _changes(judged: DataFrame) -> DataFrame:
 
 
 def _barriers(judged: DataFrame) -> DataFrame:
-    """Resets, and beginnings of snapshots: whatever those hold, they replace what was before."""
+    """Resets and starts of snapshots: both replace everything before."""
     is_reset = F.col("fault").isNull() & F.col("control").eqNullSafe(RESET)
     resets = judged.where(is_reset).select("stream", _order().alias("order"))
     begins = _order(F.lit(_BEFORE_ALL)).alias("order")
@@ -176,7 +176,7 @@ def _with_epochs(before: DataFrame, judged: DataFrame, ended: DataFrame) -> Data
     )
     placed = changes.join(F.broadcast(walls), "stream", "left")
     is_cut, last_epoch = F.coalesce("is_cut", F.lit(False)), F.coalesce("last_epoch", F.lit(0))
-    # Only streams with a barrier between their changes need all of them in one place.
+    # Only streams with a barrier between their changes need all of them in one task.
     up_to = Window.partitionBy("stream").orderBy("order")
     cut = (
         placed.where(is_cut)
@@ -201,18 +201,18 @@ def _with_epochs(before: DataFrame, judged: DataFrame, ended: DataFrame) -> Data
 
 
 def _before_new(rows: DataFrame, age: int = 0) -> DataFrame:
-    """A stream that was created anew has lower offsets than what it had before."""
+    """A re-created stream has lower offsets than before."""
     return rows.withColumn("order", F.struct(F.lit(age).alias("age"), F.col("order")))
 
 
 def _continues(epoch: Column, next_epoch: Column, next_kind: Column) -> Column:
-    """Whether what lived at one change lives on at the next one of its key."""
+    """Whether an entity still exists at the next change of its key."""
     is_kept = (next_kind == SNAPSHOT) & (next_epoch == epoch + 1)
     return (epoch == next_epoch) | F.coalesce(is_kept, F.lit(False))
 
 
 def _drops(summed: DataFrame, known: DataFrame) -> DataFrame:
-    """What a barrier took away went at the latest time before it."""
+    """Entities removed by a barrier count at the latest time before it."""
     epoch = F.when(F.col("is_over"), F.lit(_ENDED)).otherwise(0).cast("bigint")
     old = known.select("stream", epoch.alias("epoch"), F.col("last_time").alias("time"))
     latest = summed.select("stream", "epoch", "time").unionByName(old)

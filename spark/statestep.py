@@ -1,8 +1,8 @@
-"""The step of a run that brings state up to date: which streams, what is new in them, which tables.
+"""The step of a run that updates state: which streams, their new messages, which tables.
 
-How far each stream was read is the table `state_streams`, changed together with what was read: a
-killed run has read nothing. Streams are those that requests in the log succeeded on, all of their
-buckets and of those that are asked for, and those that are named.
+The table `state_streams` records how far each stream was read, and changes together with the data:
+a killed run has read nothing. Streams are those with successful requests in the log, all streams
+of their buckets and of requested buckets, and explicitly named ones.
 """
 
 import json
@@ -46,14 +46,14 @@ BY_MINUTE = (
 )
 READ, GONE, NOT_JSON, REFUSED = "read", "gone", "not-json", "refused"
 
-TRIES = 3  # a snapshot that is published meanwhile can make a plan void
+TRIES = 3  # a snapshot published meanwhile can invalidate a plan
 
 _SUMS = ("messages", "changes", "resets", "snapshots", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where streams are read, and which beside those of the log."""
+    """Where to read streams, and which ones besides those in the log."""
 
     address: Address
     streams: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A stream as it was found, and from where it is read on. `detail` says why it is not."""
+    """A stream as found, and where to continue reading. `detail` says why it is not read."""
 
     name: str
     status: str
@@ -70,11 +70,11 @@ class Stream:
     incarnation: str = ""
     offset: str = START
     tail: str = START
-    is_over: bool = False  # what was read of it before is void
+    is_over: bool = False  # earlier data is void
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """What the table of streams says about it."""
+        """Its row in the table of streams."""
         return self.name, self.status, self.detail, self.incarnation, self.offset
 
     @property
@@ -84,14 +84,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a step did, if anything, and what the reader of the report is told."""
+    """What a step did, if anything, and notes for the report."""
 
     said: str
     notes: list[str]
 
 
 def update_state(session: SparkSession, tables: Tables, origin: Origin, usage: DataFrame) -> Done:
-    """One change of the tables, if there is any. `usage` is the table of that name."""
+    """At most one change of the tables. `usage` is the table of that name."""
     known = {row.name: row for row in _known(tables.read(session, "state_streams", STREAMS))}
     found, notes = find_streams(origin, known, _names(usage))
     if _is_same(found, known) and tables.state.is_joined:
@@ -122,11 +122,11 @@ def update_state(session: SparkSession, tables: Tables, origin: Origin, usage: D
     statuses = [stream.status for stream in found]
     news = sum(stream.has_news for stream in found)
     parts = [f"{statuses.count(each)} {each}" for each in (NOT_JSON, GONE, REFUSED)]
-    return Done(f"{news} of {len(found)} streams have news ({', '.join(parts)})", notes)
+    return Done(f"{news} of {len(found)} streams changed ({', '.join(parts)})", notes)
 
 
 def _is_same(found: list[Stream], known: dict[str, Stream]) -> bool:
-    """Nothing to read, and nothing to say that the table of streams does not say."""
+    """Nothing to read, and no change to the table of streams."""
     is_known = {each.kept for each in found} == {each.kept for each in known.values()}
     return is_known and not any(each.has_news for each in found)
 
@@ -138,7 +138,7 @@ def _refusals(found: list[Stream]) -> list[str]:
         for each in found
         if each.status == REFUSED
     ]
-    return [f"Streams whose state is that of an earlier run {some(names)}."] if names else []
+    return [f"Streams with state from an earlier run {some(names)}."] if names else []
 
 
 # -- which streams ---------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ def _refusals(found: list[Stream]) -> list[str]:
 def find_streams(
     origin: Origin, known: dict[str, Stream], names: Iterable[str]
 ) -> tuple[list[Stream], list[str]]:
-    """All that are or were there, by name; notes on buckets. Names of the log that nobody has, such
-    as those that scanners try, are passed over."""
+    """All existing and former streams, by name; notes on buckets. Names in the log that never
+    existed, such as those tried by scanners, are skipped."""
     seen = set(names)
     listed, notes = _listed(origin, {*filter(None, map(_bucket_of, seen))})
     ordered = sorted({*origin.streams, *seen, *known, *listed})
@@ -170,13 +170,13 @@ def _bucket_of(name: str) -> str:
 
 
 def _listed(origin: Origin, buckets: set[str]) -> tuple[set[str], list[str]]:
-    """A bucket that cannot be listed has only the streams that are named: who has asked for it is
-    told."""
+    """A bucket that cannot be listed has only its named streams; if it was requested, a note says
+    so."""
     names: set[str] = set()
     notes: list[str] = []
     with Client(origin.address) as client:
         for bucket in sorted({*origin.buckets, *buckets}):
-            fault = f"bucket {bucket!r}: there are no streams in it"
+            fault = f"bucket {bucket!r}: it has no streams"
             rows: set[str] = set()
             try:
                 rows = {row.name for row in Streams(client).listing(bucket, "")}
@@ -189,7 +189,7 @@ def _listed(origin: Origin, buckets: set[str]) -> tuple[set[str], list[str]]:
 
 
 def judge_stream(name: str, status: int, head: ReplyHead, before: Stream | None) -> Stream:
-    """What to do about a stream, from the reply to a HEAD."""
+    """What to do with a stream, from the reply to a HEAD."""
     incarnation, tail = head.incarnation, head.next_offset
     old = before or Stream(name, GONE)
     has_rows = old.status in (READ, REFUSED)
@@ -205,13 +205,13 @@ def judge_stream(name: str, status: int, head: ReplyHead, before: Stream | None)
 
 
 def refused(name: str, detail: str, before: Stream | None) -> Stream:
-    """What was read of it before stays, and it is read on from there as soon as it can be."""
+    """Earlier data stays, and reading continues from there once it is possible."""
     old = before or Stream(name, GONE)
     return Stream(name, REFUSED, detail, old.incarnation, old.offset)
 
 
 def _names(usage: DataFrame) -> list[str]:
-    """Of streams that somebody had success with."""
+    """Streams with successful requests."""
     used = usage.where("stream != '' and failures < requests").select("stream").distinct()
     return [row.stream for row in used.toLocalIterator()]
 
@@ -223,7 +223,7 @@ def _known(rows: DataFrame) -> list[Stream]:
     ]
 
 
-# -- what is new in them ---------------------------------------------------------------------------
+# -- new messages ----------------------------------------------------------------------------------
 
 
 def _apply(
@@ -262,8 +262,8 @@ def _apply(
 def _read(
     session: SparkSession, change: Change, address: Address, found: list[Stream]
 ) -> tuple[DataFrame, dict[str, str]]:
-    """Judged messages by way of files: they are needed several times, and must be read once. Of
-    streams that cannot be read there is the reason and nothing else."""
+    """Checked messages, stored in files: they are needed several times, but must be read once. For
+    unreadable streams there is only the reason."""
     left = [each for each in found if each.has_news]
     parts: list[DataFrame] = []
     failed: dict[str, str] = {}
@@ -290,7 +290,7 @@ def _new_rows(session: SparkSession, address: Address, news: list[Stream]) -> Da
         [(each.name, each.incarnation or None) for each in news],
         "planned string, planned_incarnation string",
     )
-    # A stream that was created anew since it was looked at is left to the next run.
+    # A stream re-created since the HEAD is left to the next run.
     is_planned = (F.col("stream") == F.col("planned")) & F.col("incarnation").eqNullSafe(
         F.col("planned_incarnation")
     )
@@ -302,7 +302,7 @@ def _new_rows(session: SparkSession, address: Address, news: list[Stream]) -> Da
             accessKey=address.access_key,
             timeoutSeconds=address.timeout_s,
             retries=address.retries,
-            # The source takes encoded names too: so every name is meant as it is.
+            # The source accepts encoded names too, so names are encoded to be taken literally.
             streams=json.dumps([quote(each.name) for each in news]),
             start=json.dumps({quote(each.name): each.offset for each in news}),
             failOnDataLoss=False,
@@ -316,7 +316,7 @@ def _new_rows(session: SparkSession, address: Address, news: list[Stream]) -> Da
 def _progress(
     session: SparkSession, before: DataFrame, judged: DataFrame, found: list[Stream]
 ) -> DataFrame:
-    """`state_streams` after this step. Streams that have ended count from nothing."""
+    """`state_streams` after this step. Counts of ended streams restart at 0."""
     rows = [(*each.kept, each.is_over) for each in found]
     columns = "stream string, status string, detail string, incarnation string, "
     now = session.createDataFrame(rows, columns + "offset string, is_over boolean")

@@ -45,7 +45,7 @@ class StateSummary:
         )
 
     def _types(self, counts: DataFrame) -> list[TypeState]:
-        """The largest by name, and all others as one."""
+        """The largest by name, and all others combined."""
         sums = [F.sum(name).alias(name) for name in ("entities", "inserts", "updates", "deletes")]
         largest = (
             counts.groupBy("type")
@@ -60,7 +60,7 @@ class StateSummary:
         return [TypeState(**row.asDict()) for row in sorted(rows, key=lambda row: row["type"])]
 
     def _moments(self, types: list[str], until: datetime) -> tuple[int, list[StateMoment], int]:
-        """Writers say when a change was; what they put into the future is only counted."""
+        """Writers set the times of changes; those in the future are only counted."""
         table = self._find("state_by_minute")
         if table is None:
             return 1, [], 0
@@ -95,7 +95,7 @@ class StateSummary:
         return step_ms, list(moments.values()), ends["left_out"]
 
     def largest_pairs(self) -> list[Pair]:
-        """Those with most reads, with most entities, and with most entities that nobody read."""
+        """Those with the most reads, the most entities, and the most unread entities."""
         table = self._find("traffic_and_state")
         if table is None:
             return []
@@ -126,11 +126,11 @@ class StateSummary:
 
 
 def _named(types: list[str]) -> Column:
-    """Types by their names, others as one without any; no type has an empty name."""
+    """Types by name, others as the empty name, which no type has."""
     return F.when(F.col("type").isin(types), F.col("type")).otherwise("")
 
 
 def slot_of(column: str, step_ms: int) -> Column:
-    """The beginning of the step that a time is in."""
+    """The start of the step that contains a time."""
     at = F.unix_millis(column)
     return at - at % step_ms

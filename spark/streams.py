@@ -1,9 +1,9 @@
-"""What a Durable Streams server says about its streams: heads, listings, chunks, snapshots, and
-where chunks end.
+"""A Durable Streams server's information about its streams: heads, listings, chunks, snapshots, and
+chunk boundaries.
 
-Offsets are opaque and ordered as strings (DS 8). Those of our own origin are byte positions; its
-entity tags begin with the stream's incarnation, which is new whenever a stream is created. Other
-servers work as well, but say less. Runs on executors.
+Offsets are opaque and ordered as strings (DS 8). Our own origin's are byte positions, and its
+entity tags start with the stream's incarnation, which is new for each creation. Other servers work
+as well, with less information. Runs on executors.
 """
 
 import json
@@ -34,7 +34,7 @@ class Chunk:
 
     @property
     def position(self) -> int | None:
-        """Of the first byte, where this answer's offsets count the bytes that it holds."""
+        """Position of the first byte, if this response's offsets are byte positions."""
         start, end = position_of(self.offset), position_of(self.next_offset)
         held = len(self.body) - self.is_json  # two brackets, but no comma after the last message
         return start if start is not None and end is not None and end - start == held else None
@@ -49,14 +49,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class OffsetGone:
-    """What lies here is no longer kept; `earliest` is empty where the server does not tell."""
+    """The data here is no longer kept; `earliest` is empty if unknown."""
 
     earliest: str
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One stream of a bucket. When nothing of this has changed, its head has not either."""
+    """One stream of a bucket. If this is unchanged, so is its head."""
 
     name: str
     created_at_ms: object
@@ -64,7 +64,7 @@ class Listed:
 
 
 def stream_name(text: str) -> str:
-    """The canonical name for a name, a path or an encoded path: as access logs have it."""
+    """The canonical name for a name, a path or an encoded path, as in access logs."""
     return unquote(text).removeprefix(STREAM_PREFIX)
 
 
@@ -87,7 +87,7 @@ class Streams:
         self._client = client
 
     def head(self, name: str) -> ReplyHead | None:
-        """Its `next_offset` is the tail; None when there is no such stream."""
+        """Its `next_offset` is the tail; None if there is no such stream."""
         response = self._client.head(_shown(name), stream_path(name))
         if response.status in (404, 410):
             return None
@@ -108,12 +108,12 @@ class Streams:
                     yield Listed(name, row.get("created_at_ms"), row.get("tail_offset"))
                 more, after = page.get("has_more"), page.get("next_cursor")
             except (ValueError, LookupError, TypeError, AttributeError):
-                raise SourceError(f"bucket {bucket!r}: the listing cannot be read") from None
+                raise SourceError(f"bucket {bucket!r}: cannot read the listing") from None
             if not more or not after:
                 return
 
     def read(self, name: str, offset: str) -> Chunk | OffsetGone | None:
-        """None when there is no such stream, or it is another than the offset's."""
+        """None if there is no such stream, or the offset names another one."""
         response = self._client.get(_shown(name), _target(name, offset))
         head = response.head
         if response.status == 404 or (response.status == 410 and head.etag):
@@ -126,7 +126,7 @@ class Streams:
         return Chunk(offset, next_offset, content_type, response.body, head.incarnation)
 
     def snapshot(self, name: str) -> Snapshot | None:
-        """The latest; None when there is none, or no such stream."""
+        """The latest; None if there is none, or no such stream."""
         target = stream_path(name) + "/snapshot"
         response = self._client.get(_shown(name), target)
         if response.status == 307:
@@ -137,14 +137,14 @@ class Streams:
         _expect(response, what)
         head = response.head
         if not is_offset(head.snapshot_offset):
-            raise SourceError(f"{what}: no Stream-Snapshot-Offset in the answer")
+            raise SourceError(f"{what}: no Stream-Snapshot-Offset in the response")
         content_type = head.content_type or DEFAULT_CONTENT_TYPE
         return Snapshot(head.snapshot_offset, content_type, response.body)
 
     def border(self, name: str, offset: str, max_bytes: int = 0) -> str | OffsetGone | None:
-        """Where the chunk at an offset ends, without its bytes; None if that cannot be learnt.
+        """The end of the chunk at an offset, without its bytes; None if unknown.
 
-        Our servers answer `If-None-Match: *` with 304 and all the headers of the chunk.
+        Our servers respond to `If-None-Match: *` with 304 and all headers of the chunk.
         """
         limit = f"&max_bytes={max_bytes}" if max_bytes else ""
         response = self._client.get(_shown(name), _target(name, offset) + limit, If_None_Match="*")
@@ -166,13 +166,13 @@ def _shown(name: str) -> str:
 
 def _checked(head: ReplyHead, name: str) -> ReplyHead:
     if not is_offset(head.next_offset):
-        raise SourceError(f"{_shown(name)}: no Stream-Next-Offset in the answer: no durable stream")
+        raise SourceError(f"{_shown(name)}: no Stream-Next-Offset in the response: not a stream")
     return head
 
 
 REASONS = {
-    401: "the token is missing or not valid",
-    403: "the token does not allow it",
+    401: "the token is missing or invalid",
+    403: "the token does not allow this",
     404: "not found",
 }
 
@@ -180,4 +180,4 @@ REASONS = {
 def _expect(response: Response, what: str) -> None:
     if response.status != 200:
         said = response.detail() or REASONS.get(response.status, "")
-        raise SourceError(f"{what}: answered {response.status}{': ' if said else ''}{said}")
+        raise SourceError(f"{what}: status {response.status}{': ' if said else ''}{said}")

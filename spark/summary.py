@@ -1,7 +1,7 @@
-"""The numbers of the report, taken out of the tables: small results of aggregations, nothing else.
+"""The numbers of the report, from the tables: only small results of aggregations.
 
-Percentiles are by nearest rank over the bins of the latency tables, added up for whatever is looked
-at. Requests that wait by design (long-polls, event streams) are in no percentile of the totals.
+Percentiles are by nearest rank over the summed bins of the latency tables. Requests that wait by
+design (long-polls, event streams) are excluded from the percentiles of the totals.
 `statesummary` has the numbers about state.
 """
 
@@ -22,7 +22,7 @@ from spark.statesummary import StateSummary, slot_of
 from spark.tables import Tables
 from spark.traffic import bin_of
 
-LARGEST = 100  # streams, subjects, failures, types and pairs that are shown
+LARGEST = 100  # streams, subjects, failures, types and pairs shown
 WAITING = ("long-poll", "sse")
 TRAFFIC_MOMENTS = ("requests_saved", "bytes_sent", "bytes_saved", "errors", "token_failures")
 TRAFFIC_TOTALS = (*TRAFFIC_MOMENTS, "requests", "bytes_received")
@@ -35,7 +35,7 @@ class Summary:
     def __init__(
         self, session: SparkSession, tables: Tables, schemas: Mapping[str, Any], most: int = LARGEST
     ) -> None:
-        """`schemas` are those of the tables that are made of requests."""
+        """`schemas` are those of the tables derived from requests."""
         self._session = session
         self._tables = tables
         self._schemas = schemas
@@ -73,7 +73,7 @@ class Summary:
     # -- traffic -------------------------------------------------------------------------------
 
     def _drawn(self, today: date) -> tuple[Column, list[str]]:
-        """Which rows of tables by date are drawn over time, and what to say about the others."""
+        """Which dates are shown in charts over time, and a note about the others."""
         files = self._tables.read(self._session, "log_files", LOG_FILES)
         days = [row["date"] for row in files.select("date").distinct().collect() if row["date"]]
         rows = self._table("usage").groupBy("date").agg(F.sum("requests").alias("requests"))
@@ -84,8 +84,8 @@ class Summary:
         first, last = min(drawn), max(drawn)
         number = sum(requests[day] for day in requests if day not in drawn)
         note = (
-            f"Charts over time go from {first:%-d %b %Y} to {last:%-d %b %Y}. They leave out "
-            f"{plural(number, 'request')} with times that are not those of the log files."
+            f"Charts over time cover {first:%-d %b %Y} to {last:%-d %b %Y}. They exclude "
+            f"{plural(number, 'request')} with timestamps outside the log files' days."
         )
         return F.col("date").between(first, last), [note]
 
@@ -100,8 +100,8 @@ class Summary:
         return row
 
     def _slots(self, slot: Column) -> list[Row]:
-        """Traffic by step and verdict: few rows, from which everything else is added up. What is
-        not drawn is in no step."""
+        """Traffic by step and verdict: few rows, from which everything else is summed. Dates that
+        are not shown are in no step."""
         traffic = self._table("traffic_by_minute").withColumn("slot", slot)
         sums = (F.sum(name).alias(name) for name in TRAFFIC)
         return traffic.groupBy("slot", "verdict").agg(*sums).collect()
@@ -161,7 +161,7 @@ class Summary:
         return [data.SubjectUsage(**row.asDict()) for row in rows]
 
     def _sessions(self) -> data.Sessions:
-        """By bins, which are few. All borders between bars are borders of bins."""
+        """From bins, which are few. All bar boundaries are also bin boundaries."""
         duration = F.col("duration_us")
         rows = (
             self._table("sse_sessions")
@@ -233,7 +233,7 @@ class Summary:
     # -- tables --------------------------------------------------------------------------------
 
     def _table(self, name: str) -> DataFrame:
-        """One that is made of requests; it may have no rows."""
+        """A table derived from requests; it may have no rows."""
         return self._tables.read(self._session, name, self._schemas[name])
 
     def _quick(self) -> DataFrame:
@@ -297,7 +297,7 @@ def _added(rows: list[Row], *names: str) -> dict[str, Any]:
 
 
 def _answers(rows: list[Row]) -> dict[str, int]:
-    """Parts of the reads, as `spark.traffic` has them."""
+    """Parts of the reads, as in `spark.traffic`."""
     alone = Counter[str]()
     for row in rows:
         alone[row["verdict"]] += row["requests"] - row["collapsed"]
@@ -317,7 +317,7 @@ def _origin_reads(rows: list[Row]) -> int:
 
 
 def percentiles(bins: Bins) -> data.Percentiles | None:
-    """By nearest rank, as `spark.traffic` has it."""
+    """By nearest rank, as in `spark.traffic`."""
     if not bins:
         return None
     return data.Percentiles(

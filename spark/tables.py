@@ -1,15 +1,14 @@
-"""The tables in a folder, changed only as a whole.
+"""The tables in a folder, changed atomically.
 
-    DIR/tables -> _weir/generations/N     one folder for each table, Parquet
-    DIR/_weir/generations/N               what was made by the N-th change, and links to the rest
-    DIR/_weir/staging                     the next generation in the making
+    DIR/tables -> _weir/generations/N     one folder per table, Parquet
+    DIR/_weir/generations/N               files of the N-th change, and links to the rest
+    DIR/_weir/staging                     the next generation, unfinished
 
-A change is written into staging, what it leaves alone is linked from the generation before, and
-then the name `tables` is moved to the new one: the one step that counts, and it is atomic. A run
-that was killed before it has changed nothing, and its staging is thrown away by the next. What the
-change was (the batch, the dates whose aggregates are yet to be made) is a file of the generation
-itself, so that it cannot disagree with the tables. The generation before is kept for who is still
-reading it.
+A change is written to staging, unchanged files are linked from the previous generation, and then
+the link `tables` is atomically switched to the new one. A run killed before that has changed
+nothing, and the next run deletes its staging. The description of the change (the batch, the dates
+whose aggregates are pending) is a file of the generation itself, so that it always matches the
+tables. The previous generation is kept for current readers.
 """
 
 import fcntl
@@ -23,12 +22,12 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-STATE = "_state.json"  # Spark passes over names that begin so
+STATE = "_state.json"  # Spark ignores names that start with an underscore
 KEPT = 2  # generations
 
 
 class InUse(Exception):
-    """Somebody else writes to the folder."""
+    """Another run is writing to the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class State:
     batch: int = -1  # the last one that is in the tables
     stale: list[str] = field(default_factory=list)  # dates with requests newer than the aggregates
     is_refreshed: bool = True  # nothing was added after the aggregates were made
-    is_joined: bool = False  # state stands beside the traffic of these aggregates
+    is_joined: bool = False  # state is joined with these aggregates
 
 
 class Tables:
@@ -55,14 +54,14 @@ class Tables:
         return self._own / "checkpoint"
 
     def open(self) -> None:
-        """For writing; raises InUse. Clears away what a killed run has left."""
+        """For writing; raises InUse. Removes leftovers of a killed run."""
         self._generations.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self._own / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close()
-            raise InUse(f"another run writes to {self.folder}") from None
+            raise InUse(f"another run is writing to {self.folder}") from None
         shutil.rmtree(self._staging, ignore_errors=True)
         if self.state.generation == 0:
             self._recover()
@@ -84,16 +83,16 @@ class Tables:
         return self.current / table
 
     def size_bytes(self, *folders: str) -> int:
-        """Of files in tables, or in partitions of them."""
+        """Size of the files in tables, or in their partitions."""
         paths = (path for folder in folders for path in self.path(folder).rglob("*.parquet"))
         return sum(path.stat().st_size for path in paths)
 
     def read(self, session: SparkSession, table: str, schema: StructType | str) -> DataFrame:
-        """The columns are those of `schema`, also while there are no rows."""
+        """The columns are those of `schema`, even without rows."""
         return _read(session, self.path(table).resolve(), schema)
 
     def find(self, session: SparkSession, table: str) -> DataFrame | None:
-        """One that may not be there."""
+        """A table that may not exist."""
         path = self.path(table)
         return session.read.parquet(str(path.resolve())) if path.exists() else None
 
@@ -103,7 +102,7 @@ class Tables:
         return Change(self._staging)
 
     def commit(self, change: "Change", state: State) -> None:
-        """`state` without its generation, which is the next one."""
+        """`state` gets the number of the next generation."""
         number = self.state.generation + 1
         made = change.folder
         made.mkdir(exist_ok=True)
@@ -113,7 +112,7 @@ class Tables:
         (made / STATE).write_text(json.dumps(whole))
         _sync(made)
         generation = self._generations / f"{number:08d}"
-        shutil.rmtree(generation, ignore_errors=True)  # of a run killed right before the last step
+        shutil.rmtree(generation, ignore_errors=True)  # left by a run killed before the last step
         made.rename(generation)
         _sync_folder(self._generations)
         self._point_to(generation)
@@ -126,8 +125,8 @@ class Tables:
         _sync_folder(self.folder)
 
     def _recover(self) -> None:
-        """Somebody may have lost the link: the newest generation is taken. If that lacks what the
-        checkpoint says was read, all is read again."""
+        """If the link is missing, the newest generation is used. If that is older than the
+        checkpoint, everything is read again."""
         whole = sorted(path.parent for path in self._generations.glob(f"*/{STATE}"))
         if whole:
             self._staging.mkdir()
@@ -137,7 +136,7 @@ class Tables:
             shutil.rmtree(self.checkpoint)
 
     def _sweep(self) -> None:
-        """A generation is there as a whole or not at all: it is moved away, then removed."""
+        """A generation is removed atomically: it is moved away first, then deleted."""
         number = self.state.generation
         if number == 0:
             return
@@ -149,37 +148,37 @@ class Tables:
 
 
 class Change:
-    """Files for the next generation, and which partitions of the one before they replace."""
+    """Files for the next generation, and the partitions of the previous one that they replace."""
 
     def __init__(self, staging: Path) -> None:
         self.folder = staging / "tables"
-        self.scratch = staging / "scratch"  # for files that do not outlive the change
+        self.scratch = staging / "scratch"  # for temporary files of the change
         self.replaced: set[Path] = set()  # folders below that of all tables
 
     def dates(self, table: str) -> list[str]:
-        """Those that were written."""
+        """The dates written."""
         paths = (self.folder / table).glob("date=*")
         return sorted(path.name.removeprefix("date=") for path in paths)
 
     def read(self, session: SparkSession, table: str, schema: StructType | str) -> DataFrame:
-        """What was written so far."""
+        """The rows written so far."""
         return _read(session, self.folder / table, schema)
 
     def add(self, table: str, rows: DataFrame, name: str) -> None:
-        """More rows; `name` tells them from those that are there."""
+        """More rows; `name` distinguishes their files from existing ones."""
         for folder in self._write(table, rows):
             for number, path in enumerate(sorted(folder.glob("*.parquet"))):
                 path.rename(folder / f"{name}-{number:05d}.parquet")
 
     def adopt(self, table: str, files: Iterable[Path], name: str) -> None:
-        """More rows, in files that were written elsewhere into folders by date."""
+        """More rows, in files already written to folders by date."""
         for number, path in enumerate(files):
             folder = self.folder / table / path.parent.name
             folder.mkdir(parents=True, exist_ok=True)
             path.rename(folder / f"{name}-{number:05d}.parquet")
 
     def replace(self, table: str, rows: DataFrame, dates: list[str]) -> None:
-        """All rows of these dates."""
+        """Replace all rows of these dates."""
         self._write(table, rows)
         self.replaced |= {Path(table, f"date={date}") for date in dates}
 
@@ -202,7 +201,7 @@ def _read(session: SparkSession, path: Path, schema: StructType | str) -> DataFr
 
 
 def _link_rest(before: Path, made: Path, replaced: set[Path]) -> None:
-    """Files of the generation before, except those of folders that are replaced."""
+    """Link the files of the previous generation, except in replaced folders."""
     for parent, folders, names in os.walk(before):
         below = Path(parent).relative_to(before)
         folders[:] = [name for name in folders if below / name not in replaced]
@@ -213,14 +212,14 @@ def _link_rest(before: Path, made: Path, replaced: set[Path]) -> None:
 
 
 def _strip(folder: Path) -> None:
-    """Of what Spark leaves beside its files."""
+    """Remove what Spark leaves next to its files."""
     for pattern in ("_SUCCESS", "._SUCCESS.crc", ".*.crc", "*/.*.crc"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
-    """New files and folders; linked ones are on the disk already, which costs next to nothing."""
+    """Sync new files and folders; linked ones are already on disk, so they cost almost nothing."""
     for parent, _, names in os.walk(folder):
         for name in names:
             _sync_folder(Path(parent, name))

@@ -1,16 +1,16 @@
-"""Aggregates of cleaned requests, one function a table. Built-in functions and integers only, so
+"""Aggregates of cleaned requests, one function per table. Built-in functions and integers only, so
 that every engine gets the same numbers. docs/analytics.md has their columns.
 
 What the counts mean:
-- a *read* was answered from stored bytes or might have been: verdict hit, stale, revalidated, miss
-  or hub. Each read counts in one column: `collapsed` if it waited for somebody else's fetch, else
+- a *read* was or could have been served from stored bytes: verdict hit, stale, revalidated, miss
+  or hub. Each read counts in one column: `collapsed` if it waited for another request's fetch, else
   by its verdict.
-- the *hit ratio* is the share of reads in `hits` and `stale`. What a hub answered and what was
-  collapsed have ratios of their own.
-- a *saved* request is a read for which no origin request was made. What a hub asks is in the line
-  of one of its readers, so the others are saved and he is not.
-- an *error* is one of the servers: status 500 and above, or verdict error. A *failure* is any
-  status of 400 and above.
+- the *hit ratio* is the share of reads in `hits` and `stale`. Hub and collapsed reads have their
+  own ratios.
+- a *saved* request is a read without an origin request. A hub's requests are in the line of one of
+  its readers, so only the others are saved.
+- an *error* is a server error: status 500 and above, or verdict error. A *failure* is any status of
+  400 and above.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ def traffic_by_minute(requests: DataFrame) -> DataFrame:
 
 
 def usage(requests: DataFrame) -> DataFrame:
-    """Who did what with which stream; `streams` and `subjects` are sums of it."""
+    """Requests by subject and stream; `streams` and `subjects` are sums of it."""
     is_alone = _is_read() & ~_is_collapsed()
     verdicts = {"hits": "hit", "misses": "miss"} | {
         name: name for name in ("stale", "revalidated", "hub")
@@ -106,8 +106,8 @@ def subjects(used: DataFrame) -> DataFrame:
 
 
 def latency(requests: DataFrame) -> DataFrame:
-    """A histogram whose bins are durations cut to two digits: exact to 10 %, and bins of several
-    days or streams can be added up."""
+    """A histogram whose bins are durations truncated to two digits: accurate to 10 %, and additive
+    over days and streams."""
     return _binned(requests, ["date", "stream", "mode"])
 
 
@@ -127,7 +127,7 @@ def latency_by_mode(bins: DataFrame) -> DataFrame:
 
 
 def sse_sessions(requests: DataFrame) -> DataFrame:
-    """Those that were opened; what was refused is among the errors."""
+    """Opened sessions; refused ones are among the errors."""
     return requests.where("mode = 'sse' and status = 200").select(
         "date",
         "request_id",
@@ -144,7 +144,7 @@ def sse_sessions(requests: DataFrame) -> DataFrame:
 
 
 def errors(requests: DataFrame) -> DataFrame:
-    """Every status of 400 and above, and what the gateway calls an error."""
+    """Every status of 400 and above, and verdict error."""
     return (
         requests.where((F.col("status") >= 400) | _is_error())
         .groupBy("date", "status", "error", "mode")
@@ -159,13 +159,13 @@ def errors(requests: DataFrame) -> DataFrame:
     )
 
 
-# -- how good the log is ---------------------------------------------------------------------------
+# -- log quality -----------------------------------------------------------------------------------
 
 
 def log_runs(requests: DataFrame) -> DataFrame:
-    """Stretches of lines that one process wrote into one file. Within a file numbers grow until
-    the process is started again. (Across files they do not: long requests are written late, to
-    the file of the hour they began in.)"""
+    """Runs of lines that one process wrote to one file. Within a file numbers increase until the
+    process is restarted. (Not across files: long requests are written late, to the file of the
+    hour in which they started.)"""
     hour = F.expr(f"time_ms div {HOUR_MS}")
     in_file = Window.partitionBy("date", "gateway", "worker", "hour").orderBy("position", "seq")
     before = F.lag("seq").over(in_file)
@@ -185,8 +185,8 @@ def log_runs(requests: DataFrame) -> DataFrame:
 
 
 def log_quality(runs: DataFrame, files: DataFrame) -> DataFrame:
-    """For each worker over all time. Numbers that are missing between the first and the last of
-    a process were dropped by the gateway."""
+    """For each worker over all time. Numbers missing between the first and the last of a process
+    were dropped by the gateway."""
     so_far = Window.partitionBy("gateway", "worker").orderBy("hour", "stretch")
     missing = F.col("last") - F.col("first") + 1 - F.col("lines")
     written = (
@@ -271,7 +271,7 @@ def _is_token_failure() -> Column:
 
 
 def _share(part: Column) -> Column:
-    """Of the reads; null without any."""
+    """Share of the reads; null without any."""
     return F.try_divide(part, F.col("reads"))
 
 
@@ -291,7 +291,7 @@ def _binned(requests: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def bin_of(us: Column) -> Column:
-    """The number with its first two digits kept and the others zero."""
+    """The number truncated to its first two digits."""
     cut = F.when(us < 100, us)
     for digits in range(3, 16):
         unit = 10 ** (digits - 2)
@@ -300,7 +300,7 @@ def bin_of(us: Column) -> Column:
 
 
 def _percentiles(bins: DataFrame, keys: list[str]) -> DataFrame:
-    """By nearest rank: the lowest bin up to which there are that many of a hundred requests."""
+    """By nearest rank: the lowest bin with at least that percentage of requests at or below it."""
     up_to = Window.partitionBy(*keys).orderBy("bin_us")
     whole = Window.partitionBy(*keys)
     ranked = bins.withColumn("reached", F.sum("requests").over(up_to)).withColumn(

@@ -6,7 +6,7 @@ edge        Envoy in front of the gateways: its configuration and its process
 client      reading streams from the command line, and showing what was read
 parent      starts, watches and stops several serving processes
 serve       what every serving process needs: its stop signal, file limit and address
-exits       errors that are told in one line, and exit codes
+exits       errors reported in one line, and exit codes
 reference   writes docs/reference.md (`make docs`)
 
 Tests are in tests/weir/, in the same rooms. tests/weir/commands/test_up.py also covers parent,

@@ -1,4 +1,4 @@
-"""How a command ends: the errors that are told in one line, and their exit codes.
+"""How a command ends: errors reported in one line, and their exit codes.
 
 0 success; 1 damage found by fsck or compact, or a process that died; 2 bad configuration or usage;
 3 an unusable data directory or file; 4 a server that cannot be reached or that refuses.
@@ -17,7 +17,7 @@ class RequestFailed(Exception):
 
 
 class Malformed(Exception):
-    """A stream holds messages that are not what they should be."""
+    """A stream contains malformed messages."""
 
 
 EXPECTED = (SettingsError, ChildFailed, UnusableData, RequestFailed, Malformed, OSError)

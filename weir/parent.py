@@ -14,7 +14,7 @@ from weir.exits import run_child, warn
 from wire.children import Child, ChildFailed, Children, Died, Ready, StopAsked, describe_exit
 from wire.workers import KILL_MARGIN_SECS
 
-Address = TypeVar("Address")  # where a child listens
+Address = TypeVar("Address")  # reported by a child
 Serve = Callable[[Callable[[Address], None], Child], int]
 
 

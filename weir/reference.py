@@ -1,8 +1,8 @@
 """`make docs`: the reference of commands, settings, headers, metrics, log fields and error codes.
 
-Everything comes from the code itself: the parser, configs/default.toml, calls that register
-metrics, the class of a log line, calls that make problems. Only the descriptions of headers are
-written here; a test checks that none is missing.
+Everything is extracted from the code: the parser, configs/default.toml, metric registrations,
+the log record class and problem responses. Only header descriptions are written here; a test
+checks that none is missing.
 """
 
 import argparse
@@ -20,95 +20,96 @@ HEADING = """\
 
 Generated from the code by `make docs`; `make check` fails if it is out of date. Do not edit.
 """
-REQUEST, ANSWER, BOTH, UPSTREAM = "request", "answer", "both", "to the origin"
+REQUEST, RESPONSE, BOTH, UPSTREAM = "request", "response", "both", "to the origin"
+ABOUT = "description"  # heading of every table's last column
 HEADERS = {
-    "Accept-Encoding": (REQUEST, "the gateway compresses stored answers with gzip or zstd"),
-    "Access-Control-Allow-Headers": (ANSWER, "to a preflight"),
-    "Access-Control-Allow-Methods": (ANSWER, "to a preflight"),
-    "Access-Control-Allow-Origin": (ANSWER, "from `http.cors_origins`"),
-    "Access-Control-Expose-Headers": (ANSWER, "the headers that a page may read"),
-    "Access-Control-Max-Age": (ANSWER, "to a preflight: one day"),
-    "Age": (ANSWER, "seconds since the gateway got the answer from the origin"),
-    "Allow": (ANSWER, "the supported methods, with 405 and to OPTIONS"),
+    "Accept-Encoding": (REQUEST, "the gateway compresses cached responses with gzip or zstd"),
+    "Access-Control-Allow-Headers": (RESPONSE, "for preflight requests"),
+    "Access-Control-Allow-Methods": (RESPONSE, "for preflight requests"),
+    "Access-Control-Allow-Origin": (RESPONSE, "from `http.cors_origins`"),
+    "Access-Control-Expose-Headers": (RESPONSE, "headers that a page may read"),
+    "Access-Control-Max-Age": (RESPONSE, "for preflight requests: one day"),
+    "Age": (RESPONSE, "seconds since the gateway received the response from the origin"),
+    "Allow": (RESPONSE, "the supported methods, on 405 and for OPTIONS"),
     "Authorization": (REQUEST, "`Bearer` and a token; see [Tokens](auth.md)"),
-    "CDN-Cache-Control": (ANSWER, "for a CDN in front, on public streams, if configured"),
-    "Cache-Control": (ANSWER, "how long it may be cached: immutable below the tail, else not"),
-    "Cache-Status": (ANSWER, "where the answer came from; see [Caching](caching.md)"),
-    "Cache-Tag": (ANSWER, "the stream's tag for a CDN, if `cdn.tag_header` names this header"),
-    "Connection": (BOTH, "`close` on the last answer; headers it names are not forwarded"),
-    "Content-Disposition": (ANSWER, "forwarded from other origins"),
-    "Content-Encoding": (BOTH, "of a stored answer; request bodies must not be encoded"),
+    "CDN-Cache-Control": (RESPONSE, "lifetime for a CDN, on public streams, if configured"),
+    "Cache-Control": (RESPONSE, "how long it may be cached: immutable below the tail"),
+    "Cache-Status": (RESPONSE, "where the response came from; see [Caching](caching.md)"),
+    "Cache-Tag": (RESPONSE, "the stream's tag for a CDN, if named in `cdn.tag_header`"),
+    "Connection": (BOTH, "`close` on the last response; headers it names are not forwarded"),
+    "Content-Disposition": (RESPONSE, "forwarded from other origins"),
+    "Content-Encoding": (BOTH, "of a cached response; request bodies must not be encoded"),
     "Content-Length": (BOTH, "length of the body"),
-    "Content-Security-Policy": (ANSWER, "`sandbox` on content a browser could run; console policy"),
+    "Content-Security-Policy": (RESPONSE, "`sandbox` on active content; console policy"),
     "Content-Type": (BOTH, "type of the stream, set by PUT; appends must match it"),
     "Cookie": (REQUEST, "a token, if `auth.cookie` names the cookie"),
-    "Cross-Origin-Opener-Policy": (ANSWER, "of the console"),
+    "Cross-Origin-Opener-Policy": (RESPONSE, "on console pages"),
     "Cross-Origin-Resource-Policy": (
-        ANSWER,
-        "`cross-origin`; `same-origin` from an origin that allows no pages",
+        RESPONSE,
+        "`cross-origin`; `same-origin` from an origin without `http.cors_origins`",
     ),
     "ETag": (
-        ANSWER,
-        "of a stream (HEAD, writes) `incarnation:tail`; of a read `incarnation:start:end` at the "
-        "origin, a digest of the answer at the gateway, with `-gzip` or `-zstd` if so encoded. "
+        RESPONSE,
+        "HEAD and writes: `incarnation:tail`. Reads: `incarnation:start:end` from the origin, a "
+        "digest of the response from the gateway, with `-gzip` or `-zstd` if compressed. "
         "It changes when the stream is closed, and never repeats after re-creation",
     ),
-    "Expect": (REQUEST, "`100-continue` is answered once the head is accepted"),
-    "Forwarded": (REQUEST, "shows that a proxy is in front: the console signs no token"),
+    "Expect": (REQUEST, "`100-continue` is confirmed once the head is accepted"),
+    "Forwarded": (REQUEST, "reveals a proxy: the console then signs no tokens"),
     "Host": (
         REQUEST,
         "base of `Location`, unless `http.public_url` is set; an origin on loopback accepts only "
-        "its own names and `server.allowed_hosts`",
+        "loopback names and `server.allowed_hosts`",
     ),
-    "If-Match": (REQUEST, "with a write: 412 unless the stream still has this tag"),
-    "If-None-Match": (REQUEST, "with a read: 304 if unchanged; with PUT, `*`: only if new"),
+    "If-Match": (REQUEST, "on a write: 412 unless the stream still has this tag"),
+    "If-None-Match": (REQUEST, "on a read: 304 if unchanged; on PUT, `*`: only if new"),
     "Last-Event-ID": (REQUEST, "the last offset of an `EventSource`; overrides `offset`"),
-    "Location": (ANSWER, "URL of what was created"),
-    "Origin": (REQUEST, "of a browser; the origin refuses those not in `http.cors_origins`"),
-    "Producer-Epoch": (BOTH, "run of the producer; a later epoch fences earlier ones off"),
-    "Producer-Expected-Seq": (ANSWER, "with 409 after a gap: the expected number"),
-    "Producer-Id": (REQUEST, "name of the producer, so that a repeated append counts once"),
-    "Producer-Received-Seq": (ANSWER, "with 409 after a gap: the received number"),
+    "Location": (RESPONSE, "URL of the new resource"),
+    "Origin": (REQUEST, "sent by browsers; the origin refuses any not in `http.cors_origins`"),
+    "Producer-Epoch": (BOTH, "run of the producer; a later epoch fences off earlier ones"),
+    "Producer-Expected-Seq": (RESPONSE, "on 409 after a gap: the expected number"),
+    "Producer-Id": (REQUEST, "name of the producer; repeated appends are stored once"),
+    "Producer-Received-Seq": (RESPONSE, "on 409 after a gap: the received number"),
     "Producer-Seq": (BOTH, "number of the append, from 0 in each epoch"),
-    "Referrer-Policy": (ANSWER, "of the console"),
-    "Retry-After": (ANSWER, "seconds to wait, with 429 and 503"),
+    "Referrer-Policy": (RESPONSE, "on console pages"),
+    "Retry-After": (RESPONSE, "seconds to wait, on 429 and 503"),
     "Sec-Fetch-Mode": (
         REQUEST,
-        "of a browser; the origin refuses `no-cors` like pages not in `http.cors_origins`",
+        "sent by browsers; the origin refuses `no-cors`, unless `http.cors_origins` has `*`",
     ),
-    "Sec-Fetch-Site": (REQUEST, "of a browser: the console signs tokens for its own page only"),
-    "Server": (ANSWER, "`weir`"),
-    "Stream-Closed": (BOTH, "`true` closes with PUT or POST; in an answer: nothing will follow"),
-    "Stream-Cursor": (ANSWER, "of live reads; send it back as `cursor`"),
-    "Stream-Earliest-Offset": (ANSWER, "where a trimmed stream now begins"),
-    "Stream-Expires-At": (BOTH, "when the stream expires, RFC 3339"),
-    "Stream-Fork-Offset": (REQUEST, "where a fork leaves its source (default: the tail)"),
-    "Stream-Fork-Sub-Offset": (REQUEST, "how many messages after that offset the fork begins"),
-    "Stream-Forked-From": (REQUEST, "with PUT: the stream to fork"),
-    "Stream-Next-Offset": (ANSWER, "where to continue; the tail after an append"),
-    "Stream-SSE-Data-Encoding": (ANSWER, "`base64` if events carry bytes instead of text"),
-    "Stream-Seq": (REQUEST, "of an append: must grow, compared as text"),
-    "Stream-Snapshot-Offset": (ANSWER, "offset that the snapshot covers"),
-    "Stream-State": (BOTH, "`strict` with PUT: only State messages are accepted"),
+    "Sec-Fetch-Site": (REQUEST, "sent by browsers: the console signs tokens for its own page only"),
+    "Server": (RESPONSE, "`weir`"),
+    "Stream-Closed": (BOTH, "`true` on PUT or POST closes the stream; in a response: it is closed"),
+    "Stream-Cursor": (RESPONSE, "on live reads; send it back as `cursor`"),
+    "Stream-Earliest-Offset": (RESPONSE, "first readable offset of a trimmed stream"),
+    "Stream-Expires-At": (BOTH, "expiry time of the stream, RFC 3339"),
+    "Stream-Fork-Offset": (REQUEST, "offset at which to fork (default: the tail)"),
+    "Stream-Fork-Sub-Offset": (REQUEST, "number of messages to skip after that offset"),
+    "Stream-Forked-From": (REQUEST, "on PUT: the stream to fork"),
+    "Stream-Next-Offset": (RESPONSE, "offset to continue from; the tail after an append"),
+    "Stream-SSE-Data-Encoding": (RESPONSE, "`base64` if events carry bytes instead of text"),
+    "Stream-Seq": (REQUEST, "on an append: must increase, compared as text"),
+    "Stream-Snapshot-Offset": (RESPONSE, "the snapshot covers everything below this offset"),
+    "Stream-State": (BOTH, "`strict` on PUT: only State messages are accepted"),
     "Stream-TTL": (BOTH, "seconds without a read or write until the stream expires"),
-    "Stream-Up-To-Date": (ANSWER, "`true` if the answer reached the tail"),
-    "Surrogate-Key": (ANSWER, "the stream's tag for a CDN, if `cdn.tag_header` names this header"),
+    "Stream-Up-To-Date": (RESPONSE, "`true` if the response reaches the tail"),
+    "Surrogate-Key": (RESPONSE, "the stream's tag for a CDN, if named in `cdn.tag_header`"),
     "Transfer-Encoding": (BOTH, "`chunked` if the length is not known in advance"),
     "User-Agent": (REQUEST, "recorded in the access log"),
-    "Vary": (ANSWER, "what the answer depends on: token, encoding, a browser's origin"),
-    "Via": (REQUEST, "shows that a proxy is in front: the console signs no token"),
-    "WWW-Authenticate": (ANSWER, "with 401 and 403: what is wrong with the token"),
+    "Vary": (RESPONSE, "what the response depends on: token, encoding, browser origin"),
+    "Via": (REQUEST, "reveals a proxy: the console then signs no tokens"),
+    "WWW-Authenticate": (RESPONSE, "on 401 and 403: what is wrong with the token"),
     "Weir-Access-Key": (UPSTREAM, "identifies gateways to the origin: `server.access_key`"),
-    "Weir-Mint": (REQUEST, "of the console: the secret of this run of `weir up`"),
-    "X-Accel-Buffering": (ANSWER, "`no` on event streams: proxies must not buffer them"),
-    "X-Content-Type-Options": (ANSWER, "`nosniff`"),
+    "Weir-Mint": (REQUEST, "sent by the console: the secret of this `weir up` run"),
+    "X-Accel-Buffering": (RESPONSE, "`no` on event streams: proxies must not buffer them"),
+    "X-Content-Type-Options": (RESPONSE, "`nosniff`"),
     "X-Forwarded-For": (REQUEST, "the client's address, behind `gateway.trusted_hops` proxies"),
-    "X-Forwarded-Host": (REQUEST, "shows that a proxy is in front: the console signs no token"),
+    "X-Forwarded-Host": (REQUEST, "reveals a proxy: the console then signs no tokens"),
     "X-Forwarded-Proto": (REQUEST, "the scheme of `Location`, behind trusted proxies"),
-    "X-Frame-Options": (ANSWER, "of the console"),
+    "X-Frame-Options": (RESPONSE, "on console pages"),
     "X-JWT-Sub": (UPSTREAM, "`sub` of the token; dropped if a client sends it"),
-    "X-Real-IP": (REQUEST, "shows that a proxy is in front: the console signs no token"),
-    "X-Request-Id": (BOTH, "taken from the request if it is plain, else generated; logged"),
+    "X-Real-IP": (REQUEST, "reveals a proxy: the console then signs no tokens"),
+    "X-Request-Id": (BOTH, "taken from the request if valid, else generated; logged"),
 }
 METRIC_CALLS = {
     "counter": "counter",
@@ -131,7 +132,7 @@ def commands() -> str:
     for parser in _subparsers(make_parser()):
         lines += [f"### {parser.prog}", "", parser.description or "", ""]
         rows = [_argument(action) for action in parser._actions if action.dest != "help"]
-        lines += [*_table(("argument", ""), rows), ""] if rows else []
+        lines += [*_table(("argument", ABOUT), rows), ""] if rows else []
     return "\n".join(lines)
 
 
@@ -153,7 +154,7 @@ def _argument(action: argparse.Action) -> tuple[str, str]:
 
 
 def settings() -> str:
-    about = "In the environment, `port` of `[server]` is `DS_SERVER__PORT`."
+    about = "As an environment variable, `port` in `[server]` is `DS_SERVER__PORT`."
     lines = ["## Settings", "", about, ""]
     section, rows = "", list[tuple[str, ...]]()
     for line in (ROOT / "configs/default.toml").read_text().splitlines():
@@ -166,16 +167,16 @@ def settings() -> str:
 
 
 def _settings_of(section: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    return [f"### {section}", "", *_table(("key", "default", ""), rows), ""] if rows else []
+    return [f"### {section}", "", *_table(("key", "default", ABOUT), rows), ""] if rows else []
 
 
 def headers() -> str:
     rows = [(f"`{name}`", where, about) for name, (where, about) in sorted(HEADERS.items())]
-    return "\n".join(["## Headers", "", *_table(("header", "in", ""), rows), ""])
+    return "\n".join(["## Headers", "", *_table(("header", "in", ABOUT), rows), ""])
 
 
 def metrics() -> str:
-    rows = [("`weir_gateway_request_seconds`", "histogram", "Time from head to end, by mode.")]
+    rows = [("`weir_gateway_request_seconds`", "histogram", "Request duration, by mode.")]
     rows += [
         (f"`weir_{service}_requests_total`", "counter", f"Requests by {labels}.")
         for service, labels in (
@@ -186,7 +187,7 @@ def metrics() -> str:
     for service in ("gateway", "origin"):
         for path in (*_sources(service), ROOT / f"weir/commands/{service}.py"):
             rows += _metrics_in(path, f"weir_{service}_")
-    return "\n".join(["## Metrics", "", *_table(("name", "kind", ""), sorted(set(rows))), ""])
+    return "\n".join(["## Metrics", "", *_table(("name", "type", ABOUT), sorted(set(rows))), ""])
 
 
 def _metrics_in(path: Path, prefix: str) -> Iterator[tuple[str, str, str]]:
@@ -210,11 +211,11 @@ def log_fields() -> str:
         for line in body.splitlines()
         if (found := _FIELD.match(line))
     ]
-    return "\n".join(["## Fields of the access log", "", *_table(("field", "type", ""), rows), ""])
+    return "\n".join(["## Access log fields", "", *_table(("field", "type", ABOUT), rows), ""])
 
 
 def codes() -> str:
-    """Of problems (RFC 9457): the last part of their `type`, with all its texts."""
+    """Codes of problems (RFC 9457): the last part of `type`, with all its texts."""
     found: dict[str, tuple[set[int], dict[str, None]]] = {}
     for package in ("protocol", "origin", "gateway", "wire"):
         for path in _sources(package):
@@ -226,11 +227,11 @@ def codes() -> str:
         (f"`{code}`", ", ".join(map(str, sorted(statuses))), " / ".join(known))
         for code, (statuses, known) in sorted(found.items())
     ]
-    return "\n".join(["## Error codes", "", *_table(("code", "status", ""), rows)]) + "\n"
+    return "\n".join(["## Error codes", "", *_table(("code", "status", ABOUT), rows)]) + "\n"
 
 
 def _problems_in(path: Path) -> Iterator[tuple[int, str, list[str]]]:
-    """A status next to a code, in a call or a tuple; the text may follow them."""
+    """A status followed by a code, in a call or a tuple; the text may follow."""
     tree = ast.parse(path.read_bytes())
     functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     named = {**_imported(tree.body), **_assigned(tree.body)}
@@ -245,7 +246,7 @@ def _problems_in(path: Path) -> Iterator[tuple[int, str, list[str]]]:
 
 
 def _imported(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:
-    """Texts that a module takes from others of ours."""
+    """Texts that a module imports from our other modules."""
     found: dict[str, list[str]] = {}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -259,7 +260,7 @@ def _imported(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:
 
 
 def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:
-    """Texts assigned to variables, by their names."""
+    """Texts assigned to variables, by name."""
     found: dict[str, list[str]] = {}
     for node in nodes:
         match node:
@@ -269,7 +270,7 @@ def _assigned(nodes: Iterable[ast.AST]) -> dict[str, list[str]]:
 
 
 def _spoken(text: ast.expr, known: Mapping[str, list[str]]) -> list[str]:
-    """A text with … for its placeholders, or the texts that a variable may hold."""
+    """A text with … for placeholders, or the possible texts of a variable."""
     match text:
         case ast.Constant(value=str(words)) if words:
             return [words]

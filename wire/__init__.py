@@ -1,9 +1,9 @@
-"""What origin and gateway share of serving HTTP.
+"""HTTP serving shared by origin and gateway.
 
 front        the connection and its server: fast path first, aiohttp for the rest
 ordinary     aiohttp's connection with the changes that ours needs
 listening    the port that clients reach, from its start to its drained end
-exchange     how a service answers on a connection
+exchange     how a service responds on a connection
 heads        plain request heads, parsed fast
 requests     headers and bodies of requests, within the limits of a service
 encoding     response heads as bytes
@@ -19,7 +19,7 @@ addresses    which addresses only this machine can reach
 secret       comparing secrets in constant time
 children     forked processes of one parent
 workers      equal ones behind one port, restarted and drained
-programs     other people's programs: found in packages, ended with us
+programs     third-party programs: found in packages, ended with us
 
 Tests are in tests/wire/. test_front.py covers listening, ordinary, encoding and http,
 test_handshakes.py tls, test_gathering.py requests, test_settings.py sections, test_workers.py

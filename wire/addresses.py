@@ -1,12 +1,12 @@
-"""Which addresses only this machine can reach, and by which names it calls itself."""
+"""Loopback addresses, and the local names of this machine."""
 
 from ipaddress import ip_address
 
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")  # as they stand in a Host header
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")  # as in a Host header
 
 
 def is_loopback(host: str) -> bool:
-    """Of an address, or of the one name that always is one."""
+    """Whether it is a loopback address, or `localhost`."""
     if host == "localhost":
         return True
     try:
@@ -17,6 +17,6 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(host: str) -> str:
-    """A Host header without its port, in small letters."""
+    """A Host header without its port, in lower case."""
     host = host.lower()
     return host if host.endswith("]") else host.rpartition(":")[0] or host

@@ -1,11 +1,11 @@
-"""Forked processes of one parent that has no event loop: started, heard, waited for.
+"""Child processes forked by a parent without an event loop: start them, hear them, wait for them.
 
-Two pipes join them. Over the first a child says that it is ready, or why it cannot go on. Nothing
-is ever written to the second, the lifeline: only the parent holds its far end, so every child sees
-it end with the parent, however that died. Children ignore SIGINT, which a terminal sends to all at
-once: the parent takes it and stops them in its own order.
+Two pipes connect them. Over the first, a child reports that it is ready, or why it failed. Nothing
+is ever written to the second, the lifeline: only the parent holds its other end, so every child
+sees it close when the parent dies. Children ignore SIGINT, which a terminal sends to all at once:
+the parent handles it and stops them in its own order.
 
-Who stops and restarts whom is not decided here.
+When to stop and restart them is decided elsewhere.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """`code` is the exit code, negative for the signal that ended it."""
+    """`code` is the exit code, or the negative number of the signal."""
 
     pid: int
     code: int
@@ -57,7 +57,7 @@ Event = Ready | Died | StopAsked
 
 
 class ChildFailed(Exception):
-    """A child could not go on and said why; `code` is its exit code."""
+    """A child failed and said why; `code` is its exit code."""
 
     def __init__(self, code: int, complaint: str) -> None:
         super().__init__(complaint)
@@ -72,7 +72,7 @@ class _Report(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What a forked function gets: a voice, and a descriptor that ends with the parent."""
+    """Passed to a forked function: a way to report, and a descriptor that ends with the parent."""
 
     life_fd: int
     report_fd: int
@@ -98,10 +98,10 @@ Work = Callable[[Child], int]
 
 
 class Children:
-    """The parent's side. To be used as a context: signals are taken over inside of it."""
+    """The parent's side. A context manager: it handles signals inside."""
 
     def __init__(self, parent: Child | None = None) -> None:
-        """`parent` is given where this process is a forked child itself."""
+        """`parent` is given if this process is itself a forked child."""
         self._parent = parent
         self._complaints: dict[int, str] = {}
         self._unread = b""
@@ -132,7 +132,7 @@ class Children:
         os.close(self._report_fd)
 
     def _take_signals(self) -> None:
-        """Python's own handlers do nothing: the numbers arrive over the socket pair."""
+        """Python's handlers do nothing: signal numbers arrive over the socket pair."""
         numbers = {signal.SIGTERM, signal.SIGCHLD}
         if self._parent is None:
             numbers.add(signal.SIGINT)
@@ -142,14 +142,14 @@ class Children:
         self._old_wakeup = signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
 
     def _close_own(self) -> None:
-        """Close what only the parent may hold."""
+        """Close what only the parent may keep open."""
         os.close(self._life_held)
         os.close(self._reports)
         self._woken.close()
         self._wake.close()
 
     def start(self, work: Work) -> int:
-        """Fork a process that runs `work` and exits with what it returns; its id."""
+        """Fork a process that runs `work` and exits with its result; returns its id."""
         sys.stdout.flush()
         sys.stderr.flush()
         # No signal may reach the child while it still has its parent's handlers.
@@ -174,18 +174,18 @@ class Children:
         except BaseException:
             log.exception("process %d failed", os.getpid())
         finally:
-            # Nothing of the parent's may run here: neither its `finally` nor its exit handlers.
+            # None of the parent's code may run here, neither `finally` blocks nor exit handlers.
             logging.shutdown()
             _flush()
             os._exit(code)
 
     def send(self, pid: int, number: signal.Signals) -> None:
-        """Nothing happens if the process is gone already: only `wait` gives its id back."""
+        """Does nothing if the process has ended: its id is released only by `wait`."""
         if pid in self.alive:
             os.kill(pid, number)
 
     def wait(self, until: float = math.inf) -> Event | None:
-        """The next event, or None when `until`, a time of `time.monotonic`, has come."""
+        """The next event, or None at `until`, a time of `time.monotonic`."""
         while not self._events:
             left = until - time.monotonic()
             self._listen(max(left, 0.0))
@@ -196,7 +196,7 @@ class Children:
     def _listen(self, seconds: float) -> None:
         self._poll.poll(None if math.isinf(seconds) else math.ceil(seconds * 1000))
         self._events.extend(self._stops())
-        # Reaped first: what a dead child said is then in the pipe for certain.
+        # Reap first: a dead child's reports are then certainly in the pipe.
         dead = list(self._reaped())
         self._events.extend(self._heard())
         self._events.extend(Died(pid, code, self._complaints.pop(pid, "")) for pid, code in dead)
@@ -235,7 +235,7 @@ class Children:
 
 
 def describe_exit(code: int) -> str:
-    """An exit code for people."""
+    """An exit code in words."""
     return f"exit code {code}" if code >= 0 else f"signal {-code} ({signal.strsignal(-code)})"
 
 

@@ -1,4 +1,4 @@
-"""Says when the process runs out of descriptors: the kernel's refusal of a connection is silent."""
+"""Logs when the process runs out of descriptors: the kernel refuses connections silently."""
 
 import logging
 import resource
@@ -6,12 +6,12 @@ import time
 
 log = logging.getLogger("weir.connections")
 
-TOLD_SECS = 10.0  # between two such lines
+TOLD_SECS = 10.0  # between two log lines
 FEW = 8  # left
 
 
 class Descriptors:
-    """A new descriptor gets the lowest number that is free, so a high one means that few are."""
+    """A new descriptor gets the lowest free number, so a high number means that few are left."""
 
     def __init__(self) -> None:
         self._silent_until = 0.0
@@ -23,4 +23,4 @@ class Descriptors:
         now = time.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + TOLD_SECS
-            log.error("the limit of %d descriptors is reached: raise it (ulimit -n)", limit)
+            log.error("the limit of %d file descriptors is reached: raise it (ulimit -n)", limit)

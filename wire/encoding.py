@@ -1,4 +1,4 @@
-"""Reply heads as bytes, for answers that are written to the transport directly."""
+"""Reply heads as bytes, for responses that are written directly to the transport."""
 
 from http import HTTPStatus
 
@@ -15,7 +15,7 @@ def frame_chunk(data: bytes) -> bytes:
 def encode_head(
     status: int, headers: tuple[tuple[str, str], ...], stamp: str, length: int | None
 ) -> bytes:
-    """Everything but the Date line and the empty line: what can be kept for the next answer."""
+    """Everything but the Date line and the empty line, so that it can be reused."""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers])
     size = "" if status in _NO_LENGTH or length is None else f"Content-Length: {length}\r\n"
     first = _STATUS_LINES.get(status) or f"HTTP/1.1 {status} Unknown\r\n"

@@ -1,7 +1,6 @@
-"""How a service answers on a connection: writing, backpressure, clients that stop reading.
+"""How a service responds on a connection: writing, backpressure, clients that stop reading.
 
-A service may keep an exchange and answer much later, or write to it for a minute, without a task
-of its own.
+A service may keep an exchange and respond much later, or write to it for a minute, without a task.
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from wire.heads import Head
 class Exchange:
     """One response: one `send`, or any number of `write` and a `finish`.
 
-    A connection has one exchange and uses it for all its requests, one after another.
+    A connection has one exchange and reuses it for all its requests.
     """
 
     __slots__ = (
@@ -38,14 +37,14 @@ class Exchange:
         self._complete: Callable[[], None] | None = None
         self._gone: Callable[[], None] | None = None
         self._writable: Callable[[], None] | None = None
-        self._room: asyncio.Event | None = None  # if anyone waits for it
-        self._unread = 0  # what the client had still to take when we last looked
+        self._room: asyncio.Event | None = None  # if anyone is waiting for it
+        self._unread = 0  # unread bytes at the last check
         self._watch: asyncio.TimerHandle | None = None
         self.is_full = False  # more should wait until the client has taken what there is
         address = transport.get_extra_info("peername")
         self.peer: str = address[0] if isinstance(address, tuple) else ""
         socket = transport.get_extra_info("socket")
-        # Of the socket, unless what we write must be encrypted first.
+        # The socket's descriptor, unless TLS must encrypt the data first.
         is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
         self._file = socket.fileno() if is_plain else -1
 
@@ -65,12 +64,12 @@ class Exchange:
         self.send((last,) if last else ())
 
     def write(self, data: bytes | memoryview) -> None:
-        """A part of a response that goes on, its head first."""
+        """Part of a longer response, starting with its head."""
         if self._transport is not None:
             self._transport.write(data)
 
     def write_now(self, data: bytes | memoryview) -> int:
-        """As much of it as goes out at once, while nothing waits before it: so many bytes."""
+        """Write as much as possible at once if nothing is queued; returns the number of bytes."""
         transport = self._transport
         if transport is None or self._file < 0:
             return 0
@@ -78,25 +77,25 @@ class Exchange:
             return 0
         try:
             return os.write(self._file, data)
-        except OSError:  # no room, or a connection that has ended: the transport's business
+        except OSError:  # no room, or the connection ended: left to the transport
             return 0
 
     def abort(self) -> None:
-        """End the connection at once, in the middle of whatever it is."""
+        """Close the connection at once, even during a response."""
         if self._transport is not None:
             self._transport.abort()
 
     def backlog(self) -> int:
-        """Bytes that the client has not taken yet."""
+        """Bytes that the client has not read yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def drain(self) -> None:
-        """Wait until the client takes more; raises ConnectionError when it has left."""
+        """Wait until the client reads more; raises ConnectionError if it disconnected."""
         if self.is_full and self._transport is not None:
             self._room = self._room or asyncio.Event()
             await self._room.wait()
         if self._transport is None or self._transport.is_closing():
-            raise ConnectionResetError("the client has left")
+            raise ConnectionResetError("the client disconnected")
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Called once when the connection is no longer full."""
@@ -109,18 +108,18 @@ class Exchange:
     # -- for the connection --------------------------------------------------------------------
 
     def begin(self, complete: Callable[[], None]) -> None:
-        """The next request; `complete` is called when its response is."""
+        """Start the next request; `complete` is called when its response is complete."""
         self._complete = complete
 
     def push(self, data: bytes) -> None:
-        """At once where possible: the transport would put a write off to the end of the loop's
-        turn, which is early for a crowd, late for one."""
+        """Immediately if possible: the transport would delay the write to the end of the loop
+        iteration, which is good for many readers but slow for one."""
         sent = self.write_now(data)
         if sent < len(data) and self._transport is not None:
             self._transport.write(memoryview(data)[sent:] if sent else data)
 
     def pause(self) -> None:
-        """The client takes less than we send."""
+        """The client reads more slowly than we send."""
         self.is_full = True
         self._unread = 0
         self._watch_reader()
@@ -136,13 +135,13 @@ class Exchange:
     def lost(self) -> None:
         """The connection has ended."""
         self._transport = None
-        self._file = -1  # the number may be another connection's from now on
+        self._file = -1  # the number may now belong to another connection
         self._stop_watching()
         self._wake_drains()
         self.leave()
 
     def leave(self) -> None:
-        """Nobody will answer or be answered any more."""
+        """No more responses will be sent."""
         gone, self._gone = self._gone, None
         self._complete = self._writable = None
         if gone is not None:
@@ -154,7 +153,7 @@ class Exchange:
             room.set()
 
     def _watch_reader(self) -> None:
-        """Look now and then whether the client takes anything."""
+        """Check periodically whether the client reads anything."""
         loop = asyncio.get_running_loop()
         self._watch = loop.call_later(self._idle_secs, self._check_reader)
 
@@ -165,7 +164,7 @@ class Exchange:
         if not unread or self._unread < unread:
             self._watch_reader()
         else:
-            self._transport.abort()  # close() would wait for it to take what it never takes
+            self._transport.abort()  # close() would wait for the client to read the rest
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
@@ -174,15 +173,14 @@ class Exchange:
 
 
 class FastPath(Protocol):
-    """What a service can answer without a task."""
+    """Requests that a service can answer without a task."""
 
     def hit(self, head: Head, peer: str) -> bytes | None:
-        """The whole response to a request without a body, if it is at hand and small."""
+        """The complete response to a request without a body, if it is small and available."""
 
     def wants(self, head: Head, here: int) -> bool:
-        """Whether `answer` may be called for this head once its body is there, of which so many
-        bytes have come. The rest is waited for only then, with the admission that may be granted
-        to the head here."""
+        """Whether `answer` may be called for this head once its body is complete; `here` bytes
+        have arrived. Only then is the rest read. An admission may be granted to the head."""
 
     def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
-        """Answer by `exchange`, now or later; False hands the request to aiohttp."""
+        """Respond through `exchange`, now or later; False passes the request to aiohttp."""

@@ -1,10 +1,10 @@
-"""The connection: plain requests are offered to a fast path, all others are aiohttp's.
+"""The connection: plain requests are offered to a fast path, all others go to aiohttp.
 
-One object per connection, a subclass of aiohttp's own protocol. Incoming bytes are cut at request
-boundaries as long as heads are plain. A request goes to the fast path only while aiohttp has
-nothing of this connection in hand, and to aiohttp whenever the fast path does not want it: so
-answers stay in order, and both ways give the same answer. From the first head that is not plain,
-the connection is aiohttp's for good.
+One object per connection, a subclass of aiohttp's protocol. Incoming bytes are split into requests
+as long as heads are plain. A request goes to the fast path only while aiohttp is idle on this
+connection, and to aiohttp if the fast path declines it. So responses stay in order, and both paths
+give the same response. After the first head that is not plain, the connection stays with
+aiohttp.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from wire.ordinary import OrdinaryConnection
 from wire.requests import Gathering, Limits
 from wire.tls import Handshake
 
-REQUESTS_A_TURN = 4  # of one pipeline, before other connections have theirs
-LINGER_SECS = 2.0  # a refused upload may go on this long, so that its client reads the answer
+REQUESTS_A_TURN = 4  # of one pipeline, before other connections get their turn
+LINGER_SECS = 2.0  # a refused upload may continue this long, so that its client reads the response
 
 
 class State(Enum):
-    """What a connection does with the bytes that come next."""
+    """What a connection does with the next bytes."""
 
-    READING = auto()  # a head begins, or goes on
+    READING = auto()  # a head starts or continues
     GATHERING = auto()  # the body of a request for the fast path
     PASSING = auto()  # a body that aiohttp reads
-    ANSWERING = auto()  # kept: the fast path owes an answer
-    WAITING = auto()  # kept: other connections have their turn first
-    STALLED = auto()  # kept: the client does not read its answers
-    ORDINARY = auto()  # all is aiohttp's from now on
-    ENDING = auto()  # aiohttp drops them: the last answer is out
+    ANSWERING = auto()  # kept: the fast path owes a response
+    WAITING = auto()  # kept: other connections get their turn first
+    STALLED = auto()  # kept: the client does not read its responses
+    ORDINARY = auto()  # everything goes to aiohttp from now on
+    ENDING = auto()  # dropped by aiohttp: the last response is sent
     CLOSED = auto()  # dropped
 
 
-# Enum's own attribute access takes longer than the rest of a look at the state.
+# Enum's attribute access is slower than the rest of a state check.
 READING, GATHERING, PASSING, ANSWERING, WAITING, STALLED, ORDINARY, ENDING, CLOSED = State
 KEEPING = (ANSWERING, WAITING, STALLED)
 
@@ -62,9 +62,9 @@ class Front(OrdinaryConnection):
         super().__init__(server, server.refusals, **options)
         self._server = server
         self.state = READING
-        self._buffer = b""  # of a head, or kept until the answers before it are out
+        self._buffer = b""  # of a head, or kept until earlier responses are sent
         self._gathering: Gathering | None = None
-        self._owed = 0  # bytes of the body that is passed on
+        self._owed = 0  # remaining bytes of the body for aiohttp
         self._head_size = 0  # of the head that aiohttp gathers
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -88,7 +88,7 @@ class Front(OrdinaryConnection):
         super().force_close()
 
     def _forget(self) -> None:
-        """Forget what came of a request that will not be answered."""
+        """Drop the data of a request that will not be answered."""
         self.state = CLOSED
         self._stop_clock()
         self._buffer = b""
@@ -120,7 +120,7 @@ class Front(OrdinaryConnection):
             self._consume(self._buffer + data)
 
     def _hit(self, data: bytes) -> bool:
-        """The short way for one request without a body whose parts were all seen before."""
+        """The shortcut for one request without a body whose parts were all seen before."""
         server = self._server
         head = server.heads.recall(data)
         if head is None or head.fields.content_length or server.fast is None:
@@ -133,8 +133,8 @@ class Front(OrdinaryConnection):
         return True
 
     def _consume(self, data: bytes) -> None:
-        """Take requests from `data` until it is used up, an answer is on its way, or others must
-        have their turn. What is left is cut off once: a pipeline may be long."""
+        """Take requests from `data` until it is used up, a response is pending, or it is the turn
+        of other connections. The rest is sliced only once: a pipeline may be long."""
         self._buffer = b""
         at = begun = 0
         while at < len(data):
@@ -154,13 +154,13 @@ class Front(OrdinaryConnection):
                 return
 
     def _keep(self, data: bytes) -> None:
-        """Requests sent ahead wait here, within bounds, until the answers before them are out."""
+        """Pipelined requests wait here, within limits, until earlier responses are sent."""
         self._buffer = data
         if len(data) > self._server.limits.max_header_bytes and self.transport is not None:
             self.transport.pause_reading()
 
     def _begin(self, data: bytes, at: int) -> int:
-        """The request that begins there; where the next one may."""
+        """Handle the request at `at`; returns where the next one may start."""
         end = data.find(END, at)
         if (len(data) if end < 0 else end) - at > self._server.limits.max_header_bytes:
             self._refuse(431, "header-too-large", "The request head is too large.")
@@ -217,19 +217,19 @@ class Front(OrdinaryConnection):
             self._pass_on(raw + body, 0, len(raw) + len(body))
 
     def _pass_on(self, data: bytes, at: int, end: int) -> int:
-        """Give aiohttp one request or the rest of it, as far as it is here."""
+        """Pass aiohttp the available part of one request."""
         self._owed = max(0, end - len(data))
         self.state = PASSING if self._owed else READING
         super().data_received(data[at:end])
         return end
 
-    # -- after an answer -----------------------------------------------------------------------
+    # -- after a response ----------------------------------------------------------------------
 
     def _answer_is_out(self) -> None:
         if self.state is CLOSED:
             return
         self.answered_at = self.loop.time()
-        if self.exchange.is_full:  # it gets no further answer until it reads
+        if self.exchange.is_full:  # no further response until the client reads
             self.state = STALLED
         elif self._buffer:  # bytes that wait go first: new ones must queue behind them
             self._wait_for_turn()
@@ -237,7 +237,7 @@ class Front(OrdinaryConnection):
             self.state = READING
 
     def _wait_for_turn(self) -> None:
-        """Also lest a long pipeline becomes a deep recursion."""
+        """Also prevents deep recursion on a long pipeline."""
         self.state = WAITING
         self.loop.call_soon(self._resume)
 
@@ -260,7 +260,7 @@ class Front(OrdinaryConnection):
             self.state = ENDING  # for LINGER_SECS
 
     def _feed(self, data: bytes) -> None:
-        """On a connection that is aiohttp's, our limits still hold for the heads it gathers."""
+        """On aiohttp's connections, our limits still apply to the heads it collects."""
         if self.is_idle:
             end = data.find(END)
             self._head_size += len(data) if end < 0 else end
@@ -286,7 +286,7 @@ class Front(OrdinaryConnection):
             self._deadline = None
 
     def _too_slow(self) -> None:
-        """Time is up, unless a body came on well enough to be given another term."""
+        """Time is up, unless a body made enough progress for another period."""
         self._deadline = None
         if self._gathering is not None and self._gathering.has_progressed():
             self._start_clock(self._server.limits.body_timeout_secs)
@@ -321,7 +321,7 @@ class FrontServer(web.Server):
         self._descriptors = Descriptors()
 
     def __call__(self) -> asyncio.Protocol:  # type: ignore[override]
-        """For a listener without TLS: where there is some, it is done behind it."""
+        """For a listener without TLS; with TLS, `Handshake` calls it afterwards."""
         if self._tls is None:
             return self._make()
         return Handshake(self, self._tls, self.limits.header_timeout_secs, self._make)

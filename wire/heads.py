@@ -1,8 +1,8 @@
 """Request heads that need no full parser: the plain subset, and `None` for everything else.
 
-A head is taken here only when nothing about it is unusual: HTTP/1.1, origin-form target, visible
-ASCII, each header once, a plain length. Whatever is refused here goes to aiohttp unchanged, so this
-module never has to judge what is malformed.
+A head is accepted only if nothing about it is unusual: HTTP/1.1, origin-form target, visible ASCII,
+each header once, a plain length. All others go to aiohttp unchanged, so this module never has to
+decide what is malformed.
 """
 
 import re
@@ -21,7 +21,7 @@ _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~]*)")
 _LENGTH = re.compile(r"0|[1-9][0-9]{0,14}")
 _ID = "[A-Za-z0-9._:-]{1,64}"
 _REQUEST_ID = re.compile(_ID)
-# As Envoy, nginx and others spell it.
+# As spelled by Envoy, nginx and others.
 _ID_STARTS = tuple(b"\r\n%s: " % n for n in (b"x-request-id", b"X-Request-ID", b"X-Request-Id"))
 _ID_REST = re.compile(rb"%s(?=\r\n)" % _ID.encode())
 _SPECIAL = frozenset(
@@ -38,7 +38,7 @@ MEMO_SEEN = MEMO_ENTRIES
 
 @dataclass(slots=True)
 class Target:
-    """The request line. `parsed` is what a service made of it, kept for the next time."""
+    """The request line. `parsed` is the service's interpretation, kept for the next time."""
 
     method: str
     path: str
@@ -48,8 +48,8 @@ class Target:
 
 @dataclass(slots=True)
 class Fields:
-    """All the header lines. `parsed` as with `Target`; `admitted` when a service has found that it
-    listens to whoever sends them."""
+    """All header lines. `parsed` as in `Target`; `admitted` if a service accepts requests with
+    these headers."""
 
     headers: dict[str, str]  # lower-case names
     content_length: int
@@ -58,16 +58,16 @@ class Fields:
 
 
 class Admission(Protocol):
-    """Leave for a body to come, given before it does."""
+    """Permission to send a body, granted before it arrives."""
 
     def release(self) -> None:
-        """It came, or it never will."""
+        """The body has arrived, or never will."""
 
 
 @dataclass(slots=True)
 class Head:
-    """`request_id` is the one that was sent, if it may be passed on; `admission` is what a service
-    granted this one request."""
+    """`request_id` is the client's, if it may be passed on; `admission` is what a service granted
+    to this request."""
 
     target: Target
     fields: Fields
@@ -102,7 +102,7 @@ def make_head(
 
 
 def parse_head(data: bytes) -> Head | None:
-    """`data` is one whole head with its empty line, the first in it."""
+    """`data` starts with a complete head, including its empty line."""
     line, _, rest = data.partition(b"\r\n")
     target, fields = parse_target(line), parse_fields(rest)
     return None if target is None or fields is None else Head(target, fields, id_in(fields.headers))
@@ -116,8 +116,8 @@ def id_in(headers: dict[str, str]) -> str:
 def cut_id(rest: bytes) -> tuple[bytes, str]:
     """The header lines without a proxy's `x-request-id`, and that id.
 
-    A proxy in front gives every request one, and with it no two sets of lines would be the same.
-    Whatever follows the empty line is not ours to look at.
+    A proxy in front adds one to every request, which would make every set of lines different.
+    Anything after the empty line is ignored.
     """
     for name in _ID_STARTS:
         if (start := rest.find(name)) >= 0:
@@ -170,7 +170,7 @@ def _read_field(line: bytes) -> tuple[str, str] | None:
     return match[1].decode("ascii").lower(), match[2].decode("ascii").rstrip(" \t")
 
 
-# Sets of lines differ from each other in a line or two; the rest come again and again.
+# Sets of lines usually differ in a line or two; the rest repeat.
 _recall_field = lru_cache(maxsize=LINE_ENTRIES)(_read_field)
 
 
@@ -180,8 +180,8 @@ Part = TypeVar("Part")
 class Memo(Generic[Part]):
     """Clients repeat themselves byte for byte, and a parse is a pure function of those bytes.
 
-    Many come but once: they have a sequence number in them, a condition, or a trace id. So a head
-    is remembered when it comes for the second time; of the first only a hash is kept.
+    Many occur only once: they contain a sequence number, a condition, or a trace id. So a head is
+    remembered when it occurs for the second time; after the first, only a hash is kept.
     """
 
     def __init__(self, parse: Callable[[bytes], Part | None]) -> None:
@@ -214,21 +214,21 @@ class Memo(Generic[Part]):
         self._bytes += len(data)
 
     def _forget_oldest(self) -> None:
-        """Some of them: to forget all at once would be felt, in time and in memory."""
+        """Only some of them: dropping all at once would cause a noticeable pause."""
         for data in list(islice(self.known, MEMO_FORGOTTEN)):
             del self.known[data]
             self._bytes -= len(data)
 
 
 class HeadMemo:
-    """Request lines repeat over clients, header lines over requests: each has its own memo."""
+    """Request lines repeat across clients, header lines across requests: each has its own memo."""
 
     def __init__(self, rename: Rename = str) -> None:
         self.targets = Memo(lambda line: parse_target(line, rename))
         self.fields = Memo(parse_fields)
 
     def recall(self, data: bytes) -> Head | None:
-        """A head whose parts were all seen before, if `data` is nothing but that."""
+        """The head, if `data` is exactly one head whose parts were all seen before."""
         line, _, rest = data.partition(b"\r\n")
         lines, request_id = cut_id(rest)
         return _join(self.targets.known.get(line), self.fields.known.get(lines), request_id)

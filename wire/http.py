@@ -1,4 +1,4 @@
-"""What every response carries, and how replies become responses."""
+"""Headers of every response, and how replies become responses."""
 
 import re
 import time
@@ -22,8 +22,8 @@ _ANY_ORIGIN: Headers = (
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Headers added to every response, by the Origin a browser sent; `origins` are those of pages
-    that may read it. Where a token is asked for, every page may show what it got."""
+    """Headers added to every response, by the browser's Origin; `origins` are those of pages
+    that may read it. If tokens are required, any page may read what its token allows."""
 
     origins: tuple[str, ...]
     is_shown: bool = True
@@ -45,7 +45,7 @@ class Stamp:
 
 
 def base_url(http: HttpConfig, host: str, scheme: str) -> str:
-    """Location's base: configured, or as the client addressed us if that is a plain host."""
+    """Base of Location: configured, or the client's Host if it is a plain host."""
     if http.public_url:
         return http.public_url
     return f"{scheme}://{host}" if _HOST.fullmatch(host) else ""
@@ -92,7 +92,7 @@ class DateLine:
 
 
 class Refusals:
-    """Answers for what never became a request (see wire.front)."""
+    """Responses to input that never became a request (see wire.front)."""
 
     def __init__(self, stamp: Stamp) -> None:
         self._stamp = stamp
@@ -116,6 +116,6 @@ class Refusals:
 
 _REFUSED = {
     400: ("malformed-request", "The request is not valid HTTP."),
-    500: ("internal-error", "The server made a mistake; it is in its log."),
+    500: ("internal-error", "Internal server error; see its log."),
     504: ("timeout", "The request took too long."),
 }

@@ -1,4 +1,4 @@
-"""The log of a process: text for people or one JSON object a line, on standard error."""
+"""The log of a process: text or one JSON object per line, on standard error."""
 
 import logging
 

@@ -1,7 +1,7 @@
-"""Prometheus metrics of a service, read from its own counters when somebody asks.
+"""Prometheus metrics of a service, read from its counters on request.
 
-Labels have few values, all ours: a label per stream or subject would cost more memory than the
-stream itself.
+Labels have few values, all defined by us: a label per stream or subject would cost more memory than
+the stream itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class ServiceMetrics(Collector):
-    """What both services have in common; `prefix` begins every name."""
+    """Shared by both services; `prefix` starts every name."""
 
     content_type: tuple[str, str] = ("Content-Type", CONTENT_TYPE_LATEST)
 
@@ -32,7 +32,7 @@ class ServiceMetrics(Collector):
         self._add(CounterMetricFamily, name, text, reading, {})
 
     def labelled_counter(self, name: str, text: str, reading: Reading, **labels: str) -> None:
-        """One of several counters of that name, apart by their labels."""
+        """One of several counters of that name, distinguished by labels."""
         self._add(CounterMetricFamily, name, text, reading, labels)
 
     def gauge(self, name: str, text: str, reading: Reading) -> None:

@@ -1,4 +1,4 @@
-"""aiohttp's connection with the changes that ours needs.
+"""aiohttp's connection with the changes we need.
 
 The only module of this package that uses aiohttp's private names (tests/wire/test_private_names.py
 lists them). Our connection (`wire.front`) builds on the public ones below.
@@ -24,21 +24,21 @@ class OrdinaryConnection(RequestHandler):
         self.answered_at = 0.0  # by others: aiohttp's idle clock does not see their answers
 
     def is_busy(self) -> bool:
-        """Whether a request is under way that aiohttp knows nothing of."""
+        """Whether a request is in progress that aiohttp does not know of."""
         raise NotImplementedError
 
     def last_answer_is_out(self) -> None:
-        """aiohttp will close the connection; the rest of a body may still come."""
+        """aiohttp will close the connection; the rest of a body may still arrive."""
         raise NotImplementedError
 
     @property
     def is_idle(self) -> bool:
-        """Whether aiohttp has answered every request that it found in what it was given."""
+        """Whether aiohttp has answered every request it received."""
         return self._answered == self._request_count
 
     @property
     def has_enough(self) -> bool:
-        """Whether aiohttp has stopped reading, and will go on by itself."""
+        """Whether aiohttp has paused reading, and will resume by itself."""
         return self._reading_paused or self._buffer_paused
 
     def _process_keepalive(self) -> None:
@@ -58,7 +58,7 @@ class OrdinaryConnection(RequestHandler):
             if resp.keep_alive is False:
                 self.last_answer_is_out()
             if isinstance(resp, web.Response):
-                resp.body = None  # aiohttp holds the last answer until it has the next
+                resp.body = None  # aiohttp keeps the last response until the next
 
     def handle_error(
         self,
@@ -67,14 +67,14 @@ class OrdinaryConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """aiohttp's own error pages would echo what the client sent."""
+        """aiohttp's own error pages would echo the client's input."""
         if status == 500 and not self._has_left(exc):
             self.log_exception("unhandled error", exc_info=exc)
         if request.writer.output_size > 0:
-            raise ConnectionError("the response had begun")
+            raise ConnectionError("the response had already started")
         return self._refusals.response(status)
 
     def _has_left(self, exc: BaseException | None) -> bool:
-        """Whether it failed because there is nobody to write to any more."""
+        """Whether it failed because the client disconnected."""
         is_gone = self.transport is None or self.transport.is_closing()
         return is_gone and isinstance(exc, ConnectionResetError)

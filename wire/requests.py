@@ -11,7 +11,7 @@ from aiohttp import HttpVersion11, web
 from protocol.errors import ProtocolError
 from wire.heads import Head
 
-PROGRESS_BYTES = 4096  # what a body must bring in each `body_timeout_secs` to be waited for
+PROGRESS_BYTES = 4096  # minimum progress of a body in each `body_timeout_secs`
 
 _SINGLE = frozenset({"content-type", "content-encoding", "host"})
 
@@ -39,11 +39,11 @@ class Gathering:
 
     head: Head
     raw: bytes
-    body: bytearray = field(default_factory=bytearray)  # a list of pieces would cost many times it
+    body: bytearray = field(default_factory=bytearray)  # far smaller than a list of pieces
     _mark: int = 0
 
     def take(self, data: bytes, at: int) -> int:
-        """Its part of `data` from there; where the next request may begin."""
+        """Take its part of `data` at `at`; returns where the next request may start."""
         end = min(len(data), at + self.head.content_length - len(self.body))
         self.body += data[at:end]
         return end
@@ -53,7 +53,7 @@ class Gathering:
         return len(self.body) == self.head.content_length
 
     def has_progressed(self) -> bool:
-        """Well enough, since the last call, to be waited for."""
+        """Whether it progressed enough since the last call."""
         came, self._mark = len(self.body) - self._mark, len(self.body)
         return came >= PROGRESS_BYTES
 
@@ -63,14 +63,14 @@ class Gathering:
 
 
 def unique_headers(request: web.BaseRequest) -> dict[str, str]:
-    """Lower-case names; a header that must be single and is not, is an error, not a choice."""
+    """Lower-case names; a repeated header that must be unique is an error."""
     found: dict[str, str] = {}
     for name, value in request.headers.items():
         key = name.lower()
         if key not in found:
             found[key] = value
         elif key.startswith(("stream-", "producer-")) or key in _SINGLE:
-            raise ProtocolError(400, "repeated-header", f"{name} is given twice.")
+            raise ProtocolError(400, "repeated-header", f"{name} is repeated.")
         else:
             found[key] += ("; " if key == "cookie" else ", ") + value
     return found
@@ -83,7 +83,7 @@ def check_body(
     *,
     max_bytes: int | None = None,
 ) -> None:
-    """What can be said of a body before it comes; raises ProtocolError."""
+    """Check a body before it arrives; raises ProtocolError."""
     most = limits.max_body_bytes if max_bytes is None else max_bytes
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise ProtocolError(415, "encoded-body", "Send the body without Content-Encoding.")
@@ -92,16 +92,16 @@ def check_body(
 
 
 def _too_large(most: int) -> ProtocolError:
-    return ProtocolError(413, "body-too-large", f"A body may have {most} bytes.")
+    return ProtocolError(413, "body-too-large", f"A body may have at most {most} bytes.")
 
 
 async def _ask_for_body(request: web.BaseRequest) -> None:
     try:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    except ConnectionError:  # nobody reads the refusal, but it is logged and counted
-        raise ProtocolError(400, "malformed-body", "The client has left.") from None
+    except ConnectionError:  # the client misses the refusal, but it is logged and counted
+        raise ProtocolError(400, "malformed-body", "The client disconnected.") from None
     finally:
-        request.writer.output_size = 0  # the answer has not begun
+        request.writer.output_size = 0  # the response has not started
 
 
 async def read_body(
@@ -112,12 +112,12 @@ async def read_body(
     max_bytes: int | None = None,
     grow: Callable[[int], None] | None = None,
 ) -> bytes:
-    """The whole body; `max_bytes` stands in for the limit of ordinary ones. `grow` is told of each
-    piece of a body that did not say how long it is, and may refuse it."""
+    """The complete body; `max_bytes` overrides the usual limit. `grow` is called for each piece of
+    a body of unknown length, and may refuse it."""
     most = limits.max_body_bytes if max_bytes is None else max_bytes
     check_body(request, headers, limits, max_bytes=most)
     expects = headers.get("expect", "").lower() == "100-continue"
-    if expects and request.version >= HttpVersion11:  # else it knows no answer before the answer
+    if expects and request.version >= HttpVersion11:  # earlier versions do not know 100 Continue
         await _ask_for_body(request)
     if request.content_length is not None:
         grow = None

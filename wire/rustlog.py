@@ -1,15 +1,15 @@
-"""`RUST_LOG` and `DS_LOG__RUST_LOG`, by which other servers of the protocol are told how much to
-say, as our `DS_LOG__LEVEL`.
+"""`RUST_LOG` and `DS_LOG__RUST_LOG`, the log settings of other servers of the protocol, mapped to
+our `DS_LOG__LEVEL`.
 
-A filter is a list as `info,durable_streams=debug`: a level for everything, and levels for parts of
-a program. What is said of our parts counts first; other programs' parts are nothing to us. The
-variable may be there for their sake, so nothing in it is an error.
+A filter is a list such as `info,durable_streams=debug`: a default level, and levels for parts of a
+program. Levels for our parts take precedence; other parts are ignored. The variable may be meant
+for other programs, so nothing in it is an error.
 """
 
 from collections.abc import Mapping
 
 LEVEL = "DS_LOG__LEVEL"
-VARIABLES = ("RUST_LOG", "DS_LOG__RUST_LOG")  # the first that is set counts
+VARIABLES = ("RUST_LOG", "DS_LOG__RUST_LOG")  # the first one set is used
 PARTS = ("weir", "durable_streams")
 LEVELS = {
     "trace": "debug",
@@ -23,7 +23,7 @@ LEVELS = {
 
 
 def with_level(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables in our own words; a level that was set in them stays."""
+    """The environment with our level variable; an explicit level is kept."""
     own = {name: value for name, value in environ.items() if name not in VARIABLES}
     given = next((environ[name] for name in VARIABLES if environ.get(name)), "")
     level = level_of(given)
@@ -31,7 +31,7 @@ def with_level(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def level_of(text: str) -> str:
-    """Of a filter, in our words; empty where it says nothing to us."""
+    """The level of a filter, in our terms; empty if it has none for us."""
     everything, ours = "", ""
     for directive in text.lower().split(","):
         part, equals, level = directive.strip().rpartition("=")

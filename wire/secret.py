@@ -4,6 +4,6 @@ import hmac
 
 
 def is_secret(given: str, secret: str) -> bool:
-    """Whether they are equal, in a time that does not tell how much of them is."""
-    # As bytes: text that is not ASCII cannot be compared in constant time.
+    """Whether they are equal, compared in constant time."""
+    # As bytes: non-ASCII text cannot be compared in constant time.
     return hmac.compare_digest(given.encode(errors="backslashreplace"), secret.encode())

@@ -15,8 +15,8 @@ LOG_FORMATS = ("text", "json")
 class HttpConfig:
     cors_origins: tuple[str, ...] = (AUTO,)
     public_url: str = ""
-    stream_prefixes: tuple[str, ...] = ()  # that also stand for /v1/stream/
-    root_buckets: bool = False  # whether /{bucket} stands for /ds/{bucket}
+    stream_prefixes: tuple[str, ...] = ()  # aliases of /v1/stream/
+    root_buckets: bool = False  # whether /{bucket} is an alias of /ds/{bucket}
 
     def __post_init__(self) -> None:
         for origin in self.cors_origins if self.cors_origins != (AUTO,) else ():
@@ -24,7 +24,7 @@ class HttpConfig:
             check(
                 bool(ok), "cors_origins", f"{origin!r} is not auto, *, null or scheme://host[:port]"
             )
-        # A slash at the end would be doubled in Location.
+        # A trailing slash would be doubled in Location.
         object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
         ok = self.public_url == "" or re.fullmatch(r"https?://[!-~]+", self.public_url)
         check(bool(ok), "public_url", f"{self.public_url!r} is not an http or https URL")
@@ -34,11 +34,11 @@ class HttpConfig:
 
     @property
     def rename(self) -> Rename:
-        """From a path as it came to the one that is meant."""
+        """From a requested path to the canonical one."""
         return make_rename(self.stream_prefixes, root_buckets=self.root_buckets)
 
     def origins(self, usual: tuple[str, ...]) -> tuple[str, ...]:
-        """Of pages that may talk to a service; `auto` is what is usual for that one."""
+        """Origins of pages that may use a service; `auto` is the service's default."""
         return usual if self.cors_origins == (AUTO,) else self.cors_origins
 
 

@@ -1,7 +1,7 @@
 """Layered settings: dataclass defaults < TOML files < DS_SECTION__KEY variables < flags.
 
 A configuration is a frozen dataclass whose fields are sections, each a frozen dataclass of plain
-values. Every mistake is a SettingsError: one line that names the source and the key. Keys and their
+values. Every error is a SettingsError: one line that names the source and the key. Keys and their
 ranges are defined by the services.
 """
 
@@ -31,7 +31,7 @@ Key = tuple[str, str]
 
 
 class SettingsError(Exception):
-    """A mistake in the configuration, in one line."""
+    """An error in the configuration, in one line."""
 
     def __init__(self, source: str, problem: str) -> None:
         super().__init__(" ".join(f"{source}: {problem}".splitlines()))
@@ -52,7 +52,7 @@ def find_configs_dir() -> Path:
 
 
 def read_layers(configs_dir: Path, profile: str | None, extra: str | None) -> list[SettingsFile]:
-    """Read the files that apply, weakest first; only those asked for by name must exist."""
+    """Read the files that apply, weakest first; only explicitly named files must exist."""
     paths = [path for path in [configs_dir / "default.toml"] if path.exists()]
     if profile is not None:
         paths.append(_profile_path(configs_dir, profile))
@@ -155,7 +155,7 @@ def check_choice(section: object, key: str, choices: Collection[str]) -> None:
 
 
 def check_secret(section: object, key: str) -> None:
-    """Never shown, also when it is wrong."""
+    """Secrets are never shown, even if invalid."""
     ok = re.fullmatch(r"([!-~]{16,256})?", getattr(section, key))
     check(bool(ok), key, "is 16 to 256 visible ASCII characters")
 
@@ -178,8 +178,8 @@ class _Setting:
     value: object
 
     def is_text(self, kind: Any) -> bool:
-        """Variables and flags are text to be parsed; TOML values have types of their own. A list
-        may be text with commas everywhere."""
+        """Variables and flags are text to be parsed; TOML values are typed. A list may always be
+        comma-separated text."""
         return isinstance(self.value, str) and (self.layer is not _Layer.FILE or kind == _LIST)
 
     @property
@@ -187,7 +187,7 @@ class _Setting:
         return f"{self.section}.{self.key}"
 
     def error(self, problem: str) -> SettingsError:
-        """A mistake in this setting. The name of a variable is both source and key."""
+        """An error in this setting. A variable's name is both source and key."""
         if self.layer is _Layer.ENVIRON:
             return SettingsError(self.source, problem)
         return SettingsError(self.source, f"{self.name}: {problem}")
@@ -262,8 +262,8 @@ def _parse_bool(text: str) -> bool:
     return word in _YES
 
 
-# How text becomes a value, and how the kind of value is called in messages. msgspec itself would
-# read only the spellings of JSON: neither `.5` nor `8_080` nor `off`.
+# How text becomes a value, and the name of the type in messages. msgspec itself accepts only JSON
+# spellings: neither `.5` nor `8_080` nor `off`.
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _KINDS: dict[Any, tuple[Callable[[str], object], str]] = {
     int: (lambda text: int(text.encode("ascii")), "an integer"),

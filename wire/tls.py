@@ -17,31 +17,31 @@ Result = TypeVar("Result")
 
 
 def server_context(key: str, cert_path: str, key_path: str) -> ssl.SSLContext | None:
-    """None without a certificate; `key` is the setting that a mistake is blamed on."""
+    """None without a certificate; `key` is the setting to blame for errors."""
     if not cert_path:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(cert_path, key_path)
-    except OSError as error:  # of which SSLError is one; neither names a file
+    except OSError as error:  # includes SSLError; neither names a file
         raise SettingsError(key, f"cannot use {cert_path} with {key_path}: {error}") from error
     return context
 
 
 class Doorway(Protocol):
-    """What a server knows of connections that are not yet requests'."""
+    """The server's view of connections during the handshake."""
 
     handshakes: "set[asyncio.Task[None]]"
 
     def enter(self, transport: asyncio.BaseTransport) -> bool:
-        """Whether there is room for one more; it counts until it leaves in any case."""
+        """Whether there is room for one more; it counts until `leave` in any case."""
 
     def leave(self) -> None: ...
 
 
 class Handshake(asyncio.Protocol):
-    """Stands for the protocol of the connection, `make`, until that can speak."""
+    """Takes the place of the connection's protocol, made by `make`, during the handshake."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Handshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         raw = cast(asyncio.Transport, transport)
         if not self._doorway.enter(raw):
-            raw.abort()  # telling why would cost a handshake
+            raw.abort()  # an error response would cost a handshake
             return
         task = asyncio.create_task(self._shake_hands(raw), name="TLS handshake")
         self._doorway.handshakes.add(task)
@@ -80,7 +80,7 @@ class Handshake(asyncio.Protocol):
         except BaseException as error:
             raw.abort()
             self._let_go()
-            if not isinstance(error, OSError):  # of which SSLError is one
+            if not isinstance(error, OSError):  # includes SSLError
                 raise
             log.debug("no TLS: %r", error)
             return
@@ -94,7 +94,7 @@ class Handshake(asyncio.Protocol):
         starting = loop.start_tls(
             raw, self, self._context, server_side=True, ssl_handshake_timeout=self._seconds
         )
-        # It connects the parts by `call_soon`; what came before it goes in right after that.
+        # It connects the parts by `call_soon`; bytes received earlier are fed right after that.
         return await _begin(starting, lambda: loop.call_soon(self._feed, raw))
 
     def _feed(self, raw: asyncio.Transport) -> None:
@@ -114,7 +114,7 @@ class Handshake(asyncio.Protocol):
 
     def _hand_over(self, secured: asyncio.Transport) -> None:
         protocol = self._make()
-        self._doorway.leave()  # it counts itself from now on
+        self._doorway.leave()  # the protocol counts itself from now on
         secured.set_protocol(protocol)
         protocol.connection_made(secured)
         if self._early:
@@ -125,7 +125,7 @@ class Handshake(asyncio.Protocol):
 def _begin(
     work: Coroutine[Any, Any, Result], then: Callable[[], object]
 ) -> Generator[Any, Any, Result]:
-    """Run it up to where it first waits, call `then`, and go on with it."""
+    """Run it up to its first wait, call `then`, and continue."""
     try:
         waits_for = work.send(None)
         then()

@@ -1,11 +1,11 @@
-"""Equal worker processes behind one port: all started, the dead replaced, all drained at the end.
+"""Identical worker processes behind one port: started, replaced when they die, drained at the end.
 
-Each worker listens on the port by itself (SO_REUSEPORT) and the kernel deals the connections out.
-The parent takes no connection. It holds the port without listening, so that nobody else can take
-it while workers come and go.
+Each worker listens on the port itself (SO_REUSEPORT), and the kernel distributes connections. The
+parent accepts none. It holds the port without listening, so that no other process can take it
+while workers are restarted.
 
-A worker that dies early again and again is restarted after longer and longer waits. As long as
-another one serves, that goes on for ever; when none is left, the parent gives up.
+A worker that keeps dying early is restarted after increasing delays. As long as another one
+serves, this continues forever; when none is left, the parent gives up.
 """
 
 import logging
@@ -21,12 +21,12 @@ from wire.settings import SettingsError
 
 log = logging.getLogger("weir.processes")
 
-KILL_MARGIN_SECS = 5.0  # for what a worker has to do beside draining
+KILL_MARGIN_SECS = 5.0  # for a worker's work besides draining
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When a worker that died starts again. Early is a death soon after, or before, being ready."""
+    """When a dead worker is restarted. A death is early if it is before or soon after readiness."""
 
     early_secs: float = 2.0
     first_wait_secs: float = 0.1
@@ -34,7 +34,7 @@ class Pace:
     patience: int = 5  # early deaths in a row, of one worker
 
     def wait_secs(self, early_deaths: int) -> float:
-        """The first time at once."""
+        """The first restart is immediate."""
         if early_deaths < 2:
             return 0.0
         doubled = self.first_wait_secs * 2.0 ** min(early_deaths - 2, 30)
@@ -43,7 +43,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Which worker a process is, and how often this place had to be filled again."""
+    """The number of a worker process, and how often it was restarted."""
 
     number: int
     restarts: int
@@ -53,7 +53,7 @@ class Worker:
 @dataclass(slots=True)
 class _Place:
     number: int
-    pid: int = 0  # 0 while nobody is there
+    pid: int = 0  # 0 while there is no process
     starts: int = 0
     start_at: float = 0.0
     ready_at: float = math.inf
@@ -62,7 +62,7 @@ class _Place:
 
 
 class Workers:
-    """`run` returns the exit code: 0 when everyone left cleanly after a stop was asked for."""
+    """`run` returns the exit code: 0 if all workers stopped cleanly on request."""
 
     def __init__(
         self,
@@ -73,19 +73,19 @@ class Workers:
         drain_secs: float,
         pace: Pace | None = None,
     ) -> None:
-        """`on_ready` gets what each worker said, once, when all are ready for the first time."""
+        """`on_ready` gets the workers' reports, once, when all are ready for the first time."""
         self._places = [_Place(number) for number in range(count)]
         self._work = work
         self._on_ready = on_ready
         self._stop_secs = drain_secs + KILL_MARGIN_SECS
         self._pace = pace or Pace()
         self._announced = False
-        self._kill_at = math.inf  # finite from the moment we stop
+        self._kill_at = math.inf  # finite once we are stopping
         self._failure: ChildFailed | None = None
         self._code = 0
 
     def run(self, parent: Child | None = None) -> int:
-        """Raises ChildFailed when a worker cannot start in the first place, or none can go on."""
+        """Raises ChildFailed if a worker cannot start at first, or none can continue."""
         with Children(parent) as children:
             self._children = children
             while not self._stopping or children.alive:
@@ -104,7 +104,7 @@ class Workers:
         return self._kill_at if self._stopping else min(waiting, default=math.inf)
 
     def _keep_up(self, now: float) -> None:
-        """Do what the time has come for."""
+        """Do what is due."""
         if now >= self._kill_at:
             self._kill_all()
         elif not self._stopping:
@@ -147,7 +147,7 @@ class Workers:
         if death.complaint and not self._announced:
             self._end(ChildFailed(death.code, why))
         elif place.early_deaths >= self._pace.patience and not any(map(_is_ready, self._places)):
-            self._end(ChildFailed(1, f"worker {place.number} dies again and again ({why})"))
+            self._end(ChildFailed(1, f"worker {place.number} keeps dying ({why})"))
         else:
             self._plan_restart(place, why)
 
@@ -158,11 +158,11 @@ class Workers:
     def _plan_restart(self, place: _Place, why: str) -> None:
         wait_s = self._pace.wait_secs(place.early_deaths)
         place.start_at = time.monotonic() + wait_s
-        log.warning("worker %d died (%s): another in %.1f s", place.number, why, wait_s)
+        log.warning("worker %d died (%s): restarting in %.1f s", place.number, why, wait_s)
 
     def _note_leaving(self, death: Died) -> None:
         same_failure = self._failure is not None and death.complaint != ""
-        # One that had not yet installed its handler ends by the signal itself.
+        # A worker without its handler installed yet is ended by the signal itself.
         if death.code not in (0, -signal.SIGTERM) and not same_failure:
             log.error("a worker did not stop cleanly: %s", describe_exit(death.code))
             self._code = 1
@@ -173,7 +173,7 @@ class Workers:
             self._signal_all(signal.SIGTERM)
 
     def _kill_all(self) -> None:
-        log.error("%d workers did not stop in time: killed", len(self._children.alive))
+        log.error("%d workers did not stop in time and were killed", len(self._children.alive))
         self._kill_at = time.monotonic() + self._stop_secs
         self._signal_all(signal.SIGKILL)
 

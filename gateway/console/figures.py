@@ -1,7 +1,7 @@
-"""What the workers count, added up for the console's charts (pure).
+"""The workers' counters, added up for the console's charts (pure).
 
-Counters only ever grow: the page takes differences, so it needs no memory here and any number of
-pages may look. Live requests are left out of the latency: they take as long as nothing happens.
+Counters only grow. The page computes differences, so no state is kept here, for any number of
+pages. Live requests are excluded from the latency, because they wait by design.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ LIVE = ("long-poll", "sse")
 
 
 class Figures(msgspec.Struct):
-    """`latency_counts` has one more than `latency_bounds_s`: what took longer than the last."""
+    """`latency_counts` has one more item than `latency_bounds_s`: the slowest requests."""
 
     workers: int
     reads: dict[str, int]  # by verdict
@@ -39,7 +39,7 @@ class Figures(msgspec.Struct):
 
 
 def count_up(families: Iterable[Metric]) -> Figures:
-    """Of one worker, from what it exposes to Prometheus."""
+    """The figures of one worker, from its Prometheus metrics."""
     sums: Counter[str] = Counter()
     reads: Counter[str] = Counter()
     writes: Counter[str] = Counter()
@@ -76,7 +76,7 @@ def count_up(families: Iterable[Metric]) -> Figures:
 
 
 def add_up(all_figures: Sequence[Figures]) -> Figures:
-    """Of all workers. Every field adds up in the way of its type, but for the bounds."""
+    """The figures of all workers. Every field is summed by its type, except the bounds."""
     first, *others = all_figures
     return reduce(_add, others, first)
 
@@ -105,6 +105,6 @@ def _is_quick(mode: str) -> bool:
 
 
 def _apart(buckets: Counter[float]) -> list[int]:
-    """How many are in each bucket; Prometheus counts all up to its end."""
+    """The count of each bucket; Prometheus buckets are cumulative."""
     counts = [buckets[bound] for bound in sorted(buckets)]
     return [count - before for before, count in zip([0, *counts], counts, strict=False)]

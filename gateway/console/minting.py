@@ -1,10 +1,10 @@
-"""Tokens for development, signed for a browser on this very machine.
+"""Development tokens, signed only for a browser on this machine.
 
-Only `weir up` hands a gateway its development key; no setting can. A token is for whoever knows the
-secret in the address that `weir up` printed: a proxy that says nothing of itself, and any user of
-this machine, look as if they were here. It is also only for a page that this gateway served, at a
-name of this machine, to somebody at this machine: a foreign page cannot name our origin, one that
-had its own name pointed at us cannot hide that name.
+Only `weir up` gives a gateway its development key; no setting can. A client must know the secret in
+the address that `weir up` printed, because transparent proxies and other users of this machine
+look local too. The request must also come from a page of this gateway, under a local name and from
+this machine: a foreign page cannot send our Origin, and a name rebound to this machine shows in
+the Host.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from wire.settings import SettingsError
 MAX_BODY_BYTES = 16 * 1024
 MAX_TOKEN_SECS = 12 * 3600.0
 SECRET_HEADER = "weir-mint"
-# What a proxy adds: who is behind one may be anywhere.
+# Added by proxies: a client behind one may be anywhere.
 FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
 @dataclass(frozen=True, slots=True)
 class MintKey:
-    """The file to sign with, and the secret of this run that whoever asks must know."""
+    """The signing key file, and the secret of this run that requests must carry."""
 
     path: Path
     secret: str
 
 
 class Wish(msgspec.Struct, forbid_unknown_fields=True):
-    """The token that is asked for."""
+    """The requested token."""
 
     scope: str
     sub: str = "dev"
@@ -61,7 +61,7 @@ class Mint:
         """Raises ProtocolError."""
         wish = _read_wish(body)
         if not 1 <= wish.ttl_secs <= self.max_secs:
-            raise _bad(f"`ttl_secs` is a number from 1 to {self.max_secs:.0f}.")
+            raise _bad(f"`ttl_secs` must be a number from 1 to {self.max_secs:.0f}.")
         auth = self._auth
         try:
             token = await asyncio.to_thread(  # it reads the key's file
@@ -76,13 +76,13 @@ class Mint:
 
 
 def is_local(headers: Mapping[str, str], peer: str) -> bool:
-    """Whether someone at this machine asks, by a name that only this machine has."""
+    """Whether the request comes from this machine, under a local name."""
     name = host_name(headers.get("host", ""))
     return name in LOCAL_NAMES and is_loopback(peer) and not any(h in headers for h in FORWARDED)
 
 
 def is_own_page(headers: Mapping[str, str]) -> bool:
-    """Whether a page from this gateway asks. Browsers let no page choose these headers."""
+    """Whether a page of this gateway sent it. Pages cannot set these headers themselves."""
     host = headers.get("host", "").lower()
     ours = headers.get("origin") in (f"http://{host}", f"https://{host}")
     return (
@@ -94,7 +94,7 @@ def is_own_page(headers: Mapping[str, str]) -> bool:
 
 def _read_wish(body: bytes) -> Wish:
     if len(body) > MAX_BODY_BYTES:
-        raise _bad("The wish is too long.")
+        raise _bad("The request is too long.")
     try:
         return msgspec.json.decode(body, type=Wish)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,8 +1,8 @@
-"""The console's files: read once, served by name. What is not in the table does not exist, so no
-path can lead out of the folder.
+"""The console's files: read once, served by name. Only files in the table exist, so no path can
+leave the folder.
 
-The policy lets the page run its own scripts and talk to its own gateway, and nothing else: what a
-stream holds is shown as text, and could not act if it came through as anything more.
+The policy allows only the page's own scripts and requests to its own gateway. Stream contents are
+shown as text, and could not run even if they were inserted as markup.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ TYPES = {
 
 
 def load_pages() -> Mapping[str, Reply]:
-    """The answer for each file's name; the index also stands for the folder itself."""
+    """The response for each file name; the folder itself serves the index."""
     folder = files("gateway.console").joinpath("page")
     pages = {
         file.name: _page(TYPES[PurePath(file.name).suffix], file.read_bytes())
@@ -53,12 +53,12 @@ def load_pages() -> Mapping[str, Reply]:
 
 
 def show_page(page: Reply, condition: str | None) -> Reply:
-    """The page, or 304 to whoever has it."""
+    """The page, or 304 if the client has it."""
     etag = dict(page.headers)["ETag"]
     return not_modified(page) if condition is not None and matches(condition, etag) else page
 
 
 def _page(content_type: str, body: bytes) -> Reply:
     etag = f'"{sha256(body).hexdigest()[:24]}"'
-    caching = ("Cache-Control", "no-cache")  # kept, and asked for again each time: 304
+    caching = ("Cache-Control", "no-cache")  # cached, but revalidated each time
     return Reply(200, (("Content-Type", content_type), ("ETag", etag), caching, *SAFETY), body)

@@ -1,13 +1,13 @@
-"""What each address below /console/ answers.
+"""The responses of each path below /console/.
 
   /console/             the page, and its files by name
-  /console/setup        what the page has to know before it has a token
-  /console/token        POST: a token for development (see `minting`)
-  /console/stats        what the gateway counts; needs the scope `read:/console/stats`
-  /console/streams      streams that it served lately, as far as the token may read them
+  /console/setup        what the page must know before it has a token
+  /console/token        POST: a development token (see `minting`)
+  /console/stats        the gateway's counters; needs the scope `read:/console/stats`
+  /console/streams      recently served streams that the token may read
 
-The door checks that scope like that of a stream: `read:*` has it, a token for some streams has not.
-Servers have no list of flat streams or of buckets; what came by is the next best.
+The door checks that scope like a stream's: `read:*` includes it, a token for some streams does not.
+Servers cannot list flat streams or buckets, so recently served streams are the next best.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from wire.heads import Head
 ROOT = "/console/"
 STATS = ROOT + "stats"
 STREAMS = ROOT + "streams"
-GUARDED = (STATS, STREAMS)  # by a token, here and before us in Envoy
+GUARDED = (STATS, STREAMS)  # need a token, here and in Envoy
 MOST_STREAMS = 500
 FRESH_SECS = 1.0  # of what was served lately
 
-FromAll = Callable[[], Awaitable[Iterable[str]]]  # what every worker says
+FromAll = Callable[[], Awaitable[Iterable[str]]]  # the streams of every worker
 AllFigures = Callable[[], Awaitable[list[Figures]]]  # of every worker
 
 _GET: Headers = (("Allow", "GET, HEAD"),)
@@ -41,7 +41,7 @@ _POST: Headers = (("Allow", "POST"),)
 
 
 class Console:
-    """`mint_key` has the development key of `weir up`; None everywhere else."""
+    """`mint_key` is the development key of `weir up`; None otherwise."""
 
     max_body_bytes = MAX_BODY_BYTES
 
@@ -61,7 +61,7 @@ class Console:
         return head.path in GUARDED and head.method in ("GET", "HEAD")
 
     async def tell(self, path: str, scopes: Scopes) -> Reply:
-        """What needs a token, to one that has these scopes; raises ProtocolError."""
+        """Pages that need a token, given its scopes; raises ProtocolError."""
         if path == STREAMS:
             names = await self._lately.names() if scopes.allows_some("read") else ()
             allowed = (name for name in names if scopes.allows("read", name))
@@ -71,7 +71,7 @@ class Console:
         return json_reply(200, add_up(await self._all_figures()))
 
     async def answer(self, head: Head, body: bytes, peer: str) -> Reply:
-        """Everything that needs no token; raises ProtocolError."""
+        """Pages that need no token; raises ProtocolError."""
         if head.path == ROOT[:-1]:
             return Reply(308, (("Location", ROOT),))
         if head.path == ROOT + "token":
@@ -82,7 +82,7 @@ class Console:
             return self._setup(head.headers, peer)
         page = self._pages.get(head.path.removeprefix(ROOT))
         if page is None:
-            return problem(404, "not-found", "The console has no such file.")
+            return problem(404, "not-found", "The console has no file of this name.")
         return show_page(page, head.headers.get("if-none-match"))
 
     def _setup(self, headers: Mapping[str, str], peer: str) -> Reply:
@@ -97,21 +97,21 @@ class Console:
 
     async def _token(self, head: Head, body: bytes, peer: str) -> Reply:
         if self._mint is None:
-            return problem(404, "not-found", "This gateway signs no tokens: it has no such key.")
+            return problem(404, "not-found", "This gateway has no development key.")
         if head.method != "POST":
             return problem(405, "method-not-allowed", "Use POST.", _POST)
         here = is_local(head.headers, peer) and is_own_page(head.headers)
         if not here or not self._mint.knows_secret(head.headers):
-            text = "Only the console, opened at the address that `weir up` printed, gets a token."
+            text = "Tokens are only for the console, opened at the address `weir up` printed."
             raise ProtocolError(403, "not-the-console", text)
         return await self._mint.make(body, time.time())
 
 
 class Lately:
-    """The streams that all workers served lately, asked for once a second at most.
+    """Streams recently served by all workers, queried at most once a second.
 
     For an answer each worker goes through all streams that it knows; anyone with a token may ask,
-    as often as he likes and many at once. So one asks, and the others wait for what he is told.
+    as once. So concurrent requests share one query.
     """
 
     def __init__(self, all_streams: FromAll, clock: Callable[[], float] = time.monotonic) -> None:

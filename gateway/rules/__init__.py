@@ -1,13 +1,13 @@
-"""The gateway's decisions: no I/O, no clock, no chance.
+"""The gateway's decisions: no I/O, no clock, no randomness.
 
-routes       what a request is about: mode, stream, part, action
+routes       the meaning of a request: mode, stream, part, action
 credentials  where a request carries its token
 claims       what a token must look like
 access       principals, scopes and the actions they allow
-challenges   refusals of tokens and scopes
+challenges   error responses for tokens and scopes
 freshness    what may be stored of an answer, and for how long
 forwarding   headers to the origin and back, by allow-list
-downstream   headers to clients and the caches in front of us
+downstream   headers to clients and CDNs
 tails        live reads: who waits where, and what to do about it
-window       the newest data of a tail, for readers who are a little late
+window       the newest data of a tail, for readers that are slightly behind
 """

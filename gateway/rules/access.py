@@ -1,9 +1,9 @@
-"""Who may do what to which stream: scopes of a token, and the principal it stands for.
+"""Who may do what to which stream: a token's scopes and its principal.
 
-A scope is `action:pattern`. A pattern is a stream's canonical decoded name, or the beginning of one
-followed by `*`; one that begins with `/` is a whole path. `%XX` stands for a character that a scope
-cannot hold (`%20`, and `%2A` for a `*` that is meant); canonical names never hold such an escape.
-An entry that is not understood grants nothing.
+A scope is `action:pattern`. A pattern is a stream's canonical decoded name, or a prefix of one
+followed by `*`; a pattern that starts with `/` is a whole path. `%XX` encodes a character that a
+scope cannot contain (`%20`, and `%2A` for a literal `*`); canonical names contain no such escapes.
+Entries that are not understood grant nothing.
 """
 
 import math
@@ -26,13 +26,13 @@ MAX_SCOPE_CHARACTERS = 16_384
 MAX_PATTERN_CHARACTERS = 3 * (len(PREFIX) + MAX_NAME_BYTES)  # every byte escaped
 MEMO_ENTRIES = 1024
 
-# What a scope token may hold as it is (RFC 6749 3.3), without `*` and `%`, which mean something.
+# Characters allowed in a scope token (RFC 6749 3.3), without `*` and `%`, which are special.
 _SAFE = "/!#$&'()+,-.:;<=>?@[]^_`{|}~"
 _ENTRY = re.compile(rf"({'|'.join(ACTIONS)}):([^*]*)(\*?)", re.DOTALL)
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What one action is allowed on. Buckets and their streams have names that begin with `/`."""
+    """What one action is allowed on. Names of buckets and their streams start with `/`."""
 
     everything: bool = False
     flat: bool = False  # every stream below /v1/stream/
@@ -49,13 +49,13 @@ _NO_GRANT = Grant()
 
 
 class Scopes(msgspec.Struct, frozen=True):
-    """All that a token allows."""
+    """Everything a token allows."""
 
     grants: Mapping[str, Grant] = MappingProxyType({})
 
     @staticmethod
     def parse(text: str, *, write_may_snapshot: bool = False) -> "Scopes":
-        """Read a `scope` claim; raises ValueError when it is beyond all measure."""
+        """Parse a `scope` claim; raises ValueError if it is too large."""
         if len(text) > MAX_SCOPE_CHARACTERS:
             raise ValueError("scope too long")
         return _parse(text, write_may_snapshot)
@@ -66,12 +66,12 @@ class Scopes(msgspec.Struct, frozen=True):
         return grant is not None and grant.covers(name)
 
     def allows_some(self, action: Action) -> bool:
-        """Whether there is any name at all that it may be done to."""
+        """Whether the action is allowed on any name at all."""
         return self.grants.get(action, _NO_GRANT) != _NO_GRANT
 
     def allows_listing(self, bucket: str) -> bool:
-        """It shows every name in the bucket: who may read only those that begin with `s` has no
-        right to it, though `streams` begins so."""
+        """A listing shows every name in the bucket, so a scope for names that start with `s` does
+        not include it, although `streams` starts with `s`."""
         grant = self.grants.get("read")
         if grant is None:
             return False
@@ -82,7 +82,7 @@ Identity = tuple[str, str, bytes]  # of a token: its id, its subject, its key
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """Who a request comes from, and until when (unix seconds, leeway included)."""
+    """The sender of a request, and until when it is valid (Unix seconds, with leeway)."""
 
     subject: str
     scopes: Scopes
@@ -92,21 +92,21 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> Identity:
-        """What a withdrawal names: readers that have it in common share their fate."""
+        """The key of a withdrawal: readers with the same identity are withdrawn together."""
         return self.token_id, self.subject, self.key
 
 
 def listing_name(bucket: str) -> str:
-    """What a scope calls the listing of `/ds/bucket`."""
+    """The name of the listing of `/ds/bucket` in a scope."""
     return f"{bucket}/{LISTING}"
 
 
 def scope_name(action: Action, name: str) -> str:
-    """The scope that grants just this: visible ASCII without quotes, fit for a header."""
+    """The scope that grants exactly this: visible ASCII without quotes, safe in a header."""
     return f"{action}:{quote(name, safe=_SAFE)}"
 
 
-# Tokens of one issuer have few different scopes; remembered tokens share their parsed form.
+# An issuer's tokens have few different scopes, so remembered tokens share their parsed form.
 @lru_cache(maxsize=MEMO_ENTRIES)
 def _parse(text: str, write_may_snapshot: bool) -> Scopes:
     entries = [entry for entry in text.split(" ") if entry]

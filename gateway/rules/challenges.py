@@ -1,7 +1,7 @@
-"""How a refusal for want of a token or scope looks to the client.
+"""Responses to requests whose token or scope is missing or invalid.
 
-Every token that is not good gets the same answer, whatever is wrong with it: the reason is for our
-metrics and log, never for the client. Nothing of the token is repeated.
+Every invalid token gets the same response, whatever is wrong with it. The reason goes to metrics
+and logs, never to the client. Nothing of the token is echoed.
 """
 
 from typing import Literal
@@ -11,11 +11,11 @@ from protocol.errors import ProtocolError
 from protocol.replies import RETRY_AFTER, Headers
 
 Reason = Literal[
-    "missing",  # no token where one may be
-    "malformed",  # not a JWT that we would verify, whoever signed it
+    "missing",  # no token found
+    "malformed",  # not a JWT that we could verify
     "ambiguous",  # more than one token
     "too-large",
-    "algorithm",  # not allowed, or not that of the key
+    "algorithm",  # not allowed, or not the key's
     "unknown-key",
     "bad-signature",
     "expired",
@@ -23,7 +23,7 @@ Reason = Literal[
     "wrong-issuer",
     "wrong-audience",
     "wrong-type",
-    "claims",  # signed, but a claim is missing or not what we take
+    "claims",  # valid signature, but a claim is missing or not accepted
     "revoked",
     "scope",
     "keys-unavailable",
@@ -34,7 +34,7 @@ MAX_SCOPE_CHARACTERS = 512
 
 
 class AuthError(ProtocolError):
-    """A refusal; `protocol.replies.problem_of` makes the answer, `reason` labels the metric."""
+    """A refusal; `protocol.replies.problem_of` makes the response, `reason` labels the metric."""
 
     def __init__(
         self, reason: Reason, status: int, code: str, detail: str, headers: Headers
@@ -45,7 +45,7 @@ class AuthError(ProtocolError):
 
 def missing_token() -> AuthError:
     """No `error` attribute: the client may not have known that a token is needed (RFC 6750 3.1)."""
-    detail = "This needs a token: Authorization: Bearer."
+    detail = "A token is required: Authorization: Bearer."
     return AuthError("missing", 401, "token-required", detail, _challenge(REALM))
 
 
@@ -55,18 +55,18 @@ def invalid_token(reason: Reason) -> AuthError:
 
 
 def ambiguous_token() -> AuthError:
-    """401 where RFC 6750 suggests 400, as the proxies in front of us answer."""
+    """401 where RFC 6750 suggests 400, like the proxies in front of us."""
     headers = _challenge(f'{REALM}, error="invalid_request"')
-    detail = "A request brings one token, in one place."
+    detail = "Send exactly one token, in one place."
     return AuthError("ambiguous", 401, "ambiguous-token", detail, headers)
 
 
 def missing_scope(action: Action, name: str) -> AuthError:
-    """403 that names the scope which would do, unless the name is too long for a header."""
+    """403 that names the required scope, unless it is too long for a header."""
     challenge = f'{REALM}, error="insufficient_scope"'
     scope = scope_name(action, name)
     if len(scope) > MAX_SCOPE_CHARACTERS:
-        detail = f"The token does not allow to {action} this stream."
+        detail = f"The token does not grant {action} on this stream."
     else:
         detail = f"The token lacks the scope {scope}"
         challenge += f', scope="{scope}"'
@@ -74,7 +74,7 @@ def missing_scope(action: Action, name: str) -> AuthError:
 
 
 def keys_unavailable() -> AuthError:
-    detail = "Tokens cannot be checked yet: no keys could be fetched."
+    detail = "Tokens cannot be verified yet: the keys could not be fetched."
     return AuthError("keys-unavailable", 503, "keys-unavailable", detail, RETRY_AFTER)
 
 

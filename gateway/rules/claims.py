@@ -1,8 +1,8 @@
-"""What a token must look like, before and after its signature is checked.
+"""Checks of a token, before and after its signature is verified.
 
-Stricter than the libraries where they take too much: names that come twice in a JSON object, `exp`
+Stricter than the libraries where they accept too much: duplicate names in a JSON object, an `exp`
 that is missing, a string or centuries away, subjects that do not fit into a header. `docs/auth.md`
-has the same rules for issuers.
+describes the rules for issuers.
 """
 
 import base64
@@ -14,18 +14,18 @@ from gateway.rules.access import EVERYTHING, NOTHING, Principal, Scopes
 from gateway.rules.challenges import Reason, invalid_token
 from protocol.names import MAX_SAFE_INTEGER
 
-if TYPE_CHECKING:  # a value like any other; reading it from files is not ours
+if TYPE_CHECKING:  # only a value here; nothing is read from files
     from gateway.config import AuthConfig
 
 Json = dict[str, Any]
 
 _KEY_ID = re.compile(r"[!-~]{1,256}")
-# Subjects and token ids go into headers, log lines and Redis keys as they are.
+# Subjects and token ids go into headers, log lines and Redis keys unchanged.
 _NAME = re.compile(r"[A-Za-z0-9._~:/@+|=#%&!*$-]{1,256}")
 
 
 class Unverified(NamedTuple):
-    """A token taken apart. Only what finds the key is read before the signature is checked."""
+    """The parts of a token. Before its signature is verified, only the header is parsed."""
 
     algorithm: str
     key_id: str | None
@@ -35,7 +35,7 @@ class Unverified(NamedTuple):
 
 
 def is_name(text: str) -> bool:
-    """Whether a subject or token id is one that we take."""
+    """Whether a subject or token id is acceptable."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -44,7 +44,7 @@ def is_key_id(text: str) -> bool:
 
 
 def read_json(data: bytes) -> Json:
-    """A JSON object without doubt: no name twice, no NaN; raises ValueError otherwise."""
+    """An unambiguous JSON object: no duplicate names, no NaN; raises ValueError otherwise."""
     try:
         value = json.loads(
             data.decode(), object_pairs_hook=_unique_names, parse_constant=_refuse_constant
@@ -57,20 +57,20 @@ def read_json(data: bytes) -> Json:
 
 
 def take_apart(token: str, auth: "AuthConfig") -> Unverified:
-    """Split a token and read its header; raises AuthError."""
+    """Split a token and parse its header; raises AuthError."""
     head, _, rest = token.partition(".")
     body, _, tail = rest.partition(".")
     try:
         header = read_json(_decode(head))
         parts = (f"{head}.{body}".encode("ascii"), _decode(body), _decode(tail))
-    except ValueError:  # also of base64 and Unicode
+    except ValueError:  # includes base64 and Unicode errors
         raise invalid_token("malformed") from None
     algorithm = _read_algorithm(header, auth)
     return Unverified(algorithm, _read_key_id(header), *parts)
 
 
 def read_claims(payload: bytes, key: bytes, auth: "AuthConfig", now: float) -> Principal:
-    """The principal of a token whose signature is good; raises AuthError."""
+    """The principal of a token with a valid signature; raises AuthError."""
     try:
         claims = read_json(payload)
     except ValueError:
@@ -88,7 +88,7 @@ def read_claims(payload: bytes, key: bytes, auth: "AuthConfig", now: float) -> P
 
 
 def _decode(segment: str) -> bytes:
-    """Unpadded base64url in its one canonical spelling; Python's decoder takes any."""
+    """Unpadded base64url in its canonical form only; Python's decoder is more lenient."""
     data = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
     if not data or base64.urlsafe_b64encode(data).rstrip(b"=") != segment.encode("ascii"):
         raise ValueError("not canonical base64url")
@@ -96,7 +96,7 @@ def _decode(segment: str) -> bytes:
 
 
 def _read_algorithm(header: Json, auth: "AuthConfig") -> str:
-    """Extensions that must be understood are refused; keys in a header are never looked at."""
+    """Critical extensions are refused; keys in a header are ignored."""
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in auth.algorithms:
         raise invalid_token("algorithm")
@@ -121,7 +121,7 @@ def _read_key_id(header: Json) -> str | None:
 
 
 def _check_times(claims: Json, auth: "AuthConfig", now: float) -> float:
-    """When the token ends, leeway included."""
+    """The token's expiry, with leeway."""
     expires_at = _read_time(claims.get("exp")) + auth.leeway_secs
     _check(expires_at > now, "expired")
     _check(expires_at <= now + auth.max_lifetime_secs + 2 * auth.leeway_secs, "claims")
@@ -132,10 +132,10 @@ def _check_times(claims: Json, auth: "AuthConfig", now: float) -> float:
 
 
 def _read_time(value: object) -> float:
-    """A real number of seconds; a bool is an int to Python, and an int may have 400 digits."""
+    """A number of seconds; in Python a bool is an int, and an int may have 400 digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise invalid_token("claims")
-    _check(0 <= value <= MAX_SAFE_INTEGER, "claims")  # neither is NaN
+    _check(0 <= value <= MAX_SAFE_INTEGER, "claims")  # also excludes NaN
     return float(value)
 
 
@@ -171,7 +171,7 @@ def _check(ok: bool, reason: Reason) -> None:
 def _unique_names(pairs: list[tuple[str, Any]]) -> Json:
     names = dict(pairs)
     if len(names) != len(pairs):
-        raise ValueError("a name comes twice")
+        raise ValueError("duplicate name")
     return names
 
 

@@ -1,7 +1,7 @@
-"""Where a request brings its token: `Authorization`, and by configuration a cookie or the query.
+"""Where a request carries its token: `Authorization` or, if configured, a cookie or the query.
 
-Exactly one place may bring one. The query that goes on (to the key, the origin, the log) is free of
-the token, however its parameter was spelled.
+Only one place may carry one. The token is removed from the query that is used for the cache key,
+the origin and the log, however its parameter is spelled.
 """
 
 import re
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from gateway.rules.challenges import ambiguous_token, invalid_token
 from protocol.requests import query_pairs
 
-if TYPE_CHECKING:  # a value like any other; reading it from files is not ours
+if TYPE_CHECKING:  # only a value here; nothing is read from files
     from gateway.config import AuthConfig
 
 _TOKEN = re.compile(r"[\w-]++\.[\w-]++\.[\w-]++", re.ASCII)  # a JWS in compact form
@@ -26,9 +26,9 @@ class Found(NamedTuple):
 def find_token(
     headers: Mapping[str, str], query: str, auth: "AuthConfig", *, repeated: bool = False
 ) -> Found:
-    """The request's one token, if it has any; raises AuthError when there is doubt.
+    """The request's token, if it has one; raises AuthError if it is ambiguous.
 
-    `headers` has lower-case names; `repeated` says that Authorization came more than once.
+    `headers` have lower-case names; `repeated` means that Authorization occurs more than once.
     """
     if repeated:
         raise ambiguous_token()
@@ -44,12 +44,12 @@ def find_token(
 
 
 def without_token(query: str, auth: "AuthConfig") -> str:
-    """A query whose token, if it brings one, is nobody's."""
+    """The query without any token."""
     return _from_query(query, auth.query_parameter)[0] if auth.query_parameter and query else query
 
 
 def _from_authorization(value: str) -> list[str]:
-    """Another scheme brings no token: a proxy in front may use it for its own purposes."""
+    """Other schemes carry no token: a proxy in front may use them for its own purposes."""
     scheme, _, rest = value.partition(" ")
     return [rest.lstrip(" ")] if scheme.lower() == "bearer" else []
 

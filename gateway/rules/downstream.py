@@ -1,7 +1,7 @@
-"""What clients, and caches between them and us, are told of an answer.
+"""Response headers for clients and the caches in between.
 
-`private` unless a stream is public by configuration: a request carries a token, and a shared cache
-in front of us could not check it.
+`private` unless a stream is configured as public: requests carry tokens, and a shared cache could
+not check them.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _NOT_PRIVATE = ("public", "private", "s-maxage", "proxy-revalidate")
 
 
 def cache_control(entry: Entry) -> str:
-    """Nobody may trust a chunk for longer than we do."""
+    """No cache may keep a chunk longer than we do."""
     scope = "public" if entry.public else "private"
     if not entry.immutable:
         return f"{scope}, max-age=0, must-revalidate"
@@ -34,13 +34,13 @@ def cache_control(entry: Entry) -> str:
 
 
 def _whole_seconds(seconds: float) -> int:
-    """Rounded down, but not for a difference of times that is a hair too small."""
+    """Rounded down, with tolerance for rounding errors."""
     return int(seconds + 0.001)
 
 
 def live_control(told: str) -> str:
-    """For a CDN, of live data: `told` is for chunks, which last longer than a live read's URL. That
-    changes with each interval of cursors."""
+    """For live data on a CDN: `told` is meant for chunks, but the URL of a live read changes with
+    each cursor interval."""
     values = parse_cache_control(told)
     if not told or not _NOT_KEPT.isdisjoint(values):
         return told
@@ -56,13 +56,13 @@ def vary(entry: Entry, compressible: bool) -> str:
 
 
 def sandbox(content_type: str) -> Headers:
-    """A stream's type is its creator's choice: what a browser would run, it runs without rights."""
+    """The creator chooses a stream's type, so active content is sandboxed in browsers."""
     return () if media_type(content_type) in _INERT else _SANDBOX
 
 
 def passed_headers(status: int, headers: Headers, *, public: bool) -> Headers:
-    """Of an answer that is the origin's own: no shared cache may keep what is not public, and
-    nobody's an error or a redirect. Origins say `public`, because they see no tokens."""
+    """For a forwarded response: shared caches may store only public streams, and no cache may store
+    errors or redirects. Origins say `public`, because they see no tokens."""
     told = next((v.lower() for name, v in headers if name.lower() == "cache-control"), "")
     rest = tuple(header for header in headers if header[0].lower() != "cache-control")
     rest += sandbox(next((v for name, v in headers if name.lower() == "content-type"), ""))
@@ -84,7 +84,7 @@ def passed_reply(status: int, headers: Mapping[str, str], body: bytes, *, public
 
 def stream_headers(entry: Entry, *, up_to_date: bool) -> Headers:
     headers: Headers = ((names.STREAM_NEXT_OFFSET, entry.next_offset),)
-    if entry.snapshot_offset:  # there, up to date is a value and not a mark
+    if entry.snapshot_offset:  # there Stream-Up-To-Date has a value
         value = _TRUE if up_to_date else "false"
         headers += (
             (names.STREAM_SNAPSHOT_OFFSET, entry.snapshot_offset),
@@ -98,7 +98,7 @@ def stream_headers(entry: Entry, *, up_to_date: bool) -> Headers:
 
 
 def chunk_headers(entry: Entry, form: Form, *, control: str, varies: str, cdn: Headers) -> Headers:
-    """Of a stored answer, all that does not change from one request to the next."""
+    """The headers of a stored response that do not change between requests."""
     headers: Headers = (
         ("Content-Type", entry.content_type),
         *stream_headers(entry, up_to_date=entry.up_to_date),
@@ -114,14 +114,14 @@ def chunk_headers(entry: Entry, form: Form, *, control: str, varies: str, cdn: H
 
 
 def not_modified_headers(headers: Headers) -> Headers:
-    """Those of the chunk, without what describes a body that is not there (RFC 9110 15.4.5)."""
+    """The chunk's headers, without those that describe a body (RFC 9110 15.4.5)."""
     return tuple(h for h in headers if h[0] not in ("Content-Type", "Content-Encoding"))
 
 
 def live_headers(
     entry: Entry, etag: str, *, cursor: int | None, up_to_date: bool, may_keep: bool, cdn: Headers
 ) -> Headers:
-    """Of a long-poll that brings data."""
+    """The headers of a long-poll response with data."""
     scope = "public" if entry.public else "private"
     kept = ("Cache-Control", f"{scope}, max-age={INTERVAL_SECS}") if may_keep else NO_STORE
     headers: Headers = (

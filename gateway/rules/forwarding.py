@@ -1,8 +1,8 @@
 """Which headers cross the gateway, in both directions, by allow-list.
 
-What is not named here stays behind: cookies, tokens, forged identities, ranges, encodings,
-forwarding hints, hop-by-hop names. So no header that is not part of a cache key can change what
-the origin answers, and none of the origin's own business reaches a client.
+Everything else is dropped: cookies, tokens, forged identities, ranges, encodings, forwarding
+hints, hop-by-hop headers. So no header outside the cache key can change the origin's response, and
+no internal header of the origin reaches a client.
 
 Headers are mappings of lower-case names.
 """
@@ -17,11 +17,11 @@ from protocol.offsets import START, is_offset
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD"})
 
-# Hyphens only: some servers take x_jwt_sub and stream_closed for their hyphenated namesakes.
+# Hyphens only: some servers treat x_jwt_sub and stream_closed like their hyphenated forms.
 _PROTOCOL_NAME = re.compile(r"(?:stream|producer)-[a-z0-9-]+")
 _VALUE = re.compile(r"[\t -~]*")
 
-# A body that is encoded must not lose the note that says so: the origin would store it as it is.
+# An encoded body must keep its header: without it the origin would store the encoded bytes.
 _WITH_BODY = frozenset({"content-type", "content-encoding", "if-match"})
 _WRITES = {
     "PUT": _WITH_BODY | {"if-none-match"},
@@ -34,7 +34,7 @@ _ANSWERED = frozenset(
         "allow",
         "cache-control",
         "content-disposition",
-        "content-encoding",  # for the check that there is none
+        "content-encoding",  # to check that it is absent
         "content-type",
         "etag",
         "location",
@@ -46,14 +46,14 @@ _PRODUCER = ("producer-id", "producer-epoch", "producer-seq")
 
 
 class BadAnswer(Exception):
-    """The origin's answer cannot be passed on; the text says why."""
+    """The origin's response is not usable; the text says why."""
 
 
 def client_headers(method: str, headers: Mapping[str, str]) -> dict[str, str]:
-    """What of a client's request may go upstream. A read takes nothing of it along, HEAD only its
-    condition: no cache of ours answers it.
+    """The client's headers that may go upstream. Reads forward none, HEAD only its condition,
+    because it bypasses the cache.
 
-    A value that no header may have raises ProtocolError 400.
+    Invalid header values raise ProtocolError 400.
     """
     if method == "HEAD":
         return condition(headers)
@@ -66,14 +66,14 @@ def client_headers(method: str, headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items()
         if (name in names or _PROTOCOL_NAME.fullmatch(name)) and name not in hop_by_hop
     }
-    if "stream-closed" in found:  # DS 4.1; servers exist that know only the lower case
+    if "stream-closed" in found:  # DS 4.1; some servers know only the lower case
         closed = is_true(found.pop("stream-closed"))
         found |= {"stream-closed": "true"} if closed else {}
     return found
 
 
 def condition(headers: Mapping[str, str]) -> dict[str, str]:
-    """Of a read that nothing stored can answer: whether the client has it is the origin's word."""
+    """The condition of a read that bypasses the cache: the origin evaluates it."""
     value = headers.get("if-none-match")
     return {} if value is None else {"if-none-match": _checked("if-none-match", value)}
 
@@ -81,9 +81,9 @@ def condition(headers: Mapping[str, str]) -> dict[str, str]:
 def upstream_headers(
     headers: Mapping[str, str], *, subject: str = "", request_id: str = "", token: str | None = None
 ) -> dict[str, str]:
-    """A whole request's: `headers` are our own or `client_headers`; the rest says who asks.
+    """All headers of a request: `headers` are our own or `client_headers`.
 
-    `subject` is a verified identity; `token` is given only where it shall be forwarded.
+    `subject` is a verified identity; `token` is given only if it is to be forwarded.
     """
     found = {**headers, "accept-encoding": "identity"}
     if token:
@@ -96,27 +96,27 @@ def upstream_headers(
 
 
 def _listed(connection: str) -> frozenset[str]:
-    """Names that `Connection` declares to be for this hop only."""
+    """Header names that `Connection` declares hop-by-hop."""
     return frozenset(name.strip().lower() for name in connection.split(","))
 
 
 def _checked(name: str, value: str) -> str:
     if not _VALUE.fullmatch(value):
-        raise ProtocolError(400, "invalid-header", f"{name} holds characters outside ASCII.")
+        raise ProtocolError(400, "invalid-header", f"{name} contains non-ASCII characters.")
     return value
 
 
 def is_repeatable(method: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request that may have reached the origin can be sent once more (DS 5.2.1)."""
+    """Whether a request that may have reached the origin can be repeated (DS 5.2.1)."""
     if method in REPEATABLE_METHODS:
         return True
     return method == "POST" and all(name in headers for name in _PRODUCER)
 
 
 def response_headers(fields: Iterable[tuple[str, str]], origin_path: str = "") -> dict[str, str]:
-    """What comes back of an answer. `Location` becomes a path below the gateway's base.
+    """The headers of a response to forward. `Location` becomes a path below the gateway's base.
 
-    `origin_path` is the path of the origin's base URL, without a slash at its end.
+    `origin_path` is the path of the origin's base URL, without a trailing slash.
     """
     found: dict[str, str] = {}
     for field, value in fields:
@@ -124,24 +124,24 @@ def response_headers(fields: Iterable[tuple[str, str]], origin_path: str = "") -
         if name not in _ANSWERED and not _PROTOCOL_NAME.fullmatch(name):
             continue
         if not _VALUE.fullmatch(value):
-            raise BadAnswer(f"{name} holds characters that no header may have")
+            raise BadAnswer(f"{name} contains characters not allowed in a header")
         if name not in found:
             found[name] = value
         elif name in _LISTS:
             found[name] += f", {value}"
         else:
-            raise BadAnswer(f"{name} is given twice")
+            raise BadAnswer(f"{name} is repeated")
     if not is_offset(found.get("stream-next-offset", START)):
-        raise BadAnswer("its next offset is none")
+        raise BadAnswer("its Stream-Next-Offset is not valid")
     if found.pop("content-encoding", "identity").lower() not in ("identity", ""):
-        raise BadAnswer("the body is encoded, though identity was asked for")
+        raise BadAnswer("the body has an unrequested Content-Encoding")
     if "location" in found:
         found |= _relative_location(found.pop("location"), origin_path)
     return found
 
 
 def _relative_location(location: str, origin_path: str) -> dict[str, str]:
-    """The path and query of any URL; who the origin believes to be is its own affair."""
+    """The path and query of any URL; the origin's own host name is dropped."""
     try:
         parts = urlsplit(location)
     except ValueError:
@@ -149,12 +149,12 @@ def _relative_location(location: str, origin_path: str) -> dict[str, str]:
     path = parts.path
     if origin_path and path.startswith(f"{origin_path}/"):
         path = path[len(origin_path) :]
-    # Two slashes would name a host, and so would a backslash to a browser.
+    # Two slashes would name a host; in browsers, so would a backslash.
     if not path.startswith("/") or path.startswith("//") or "\\" in path:
         return {}
     return {"location": f"{path}?{parts.query}" if parts.query else path}
 
 
 def public_location(location: str, public_url: str) -> str:
-    """The absolute URL for a client; `public_url` is the base by which it reached the gateway."""
+    """The absolute URL for a client; `public_url` is the base it used to reach the gateway."""
     return public_url.rstrip("/") + location

@@ -1,4 +1,4 @@
-"""What may be kept of an origin's answer to a read, and how long it may be trusted.
+"""What may be stored of an origin's response to a read, and how long it may be trusted.
 
     chunk below the tail, or up to the end of a closed stream   never changes: fresh for a while
     chunk that reached the tail of an open stream               kept, but revalidated each time
@@ -6,8 +6,8 @@
     snapshot                                                    as a chunk that ends where it does
     bootstrap                                                   kept, but revalidated each time
 
-The origin's Cache-Control can make this stricter, never looser. An origin that says nothing is
-trusted with the first row only for streams that are known not to expire.
+The origin's Cache-Control can make this stricter, never looser. Without one, the first row applies
+only to streams that are known not to expire.
 """
 
 import re
@@ -27,7 +27,7 @@ class Expiry(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Seconds after the answer; `fresh_s` 0 means that each use needs the origin's word."""
+    """Seconds after the response; `fresh_s` 0 means that each use is revalidated."""
 
     store: bool
     immutable: bool
@@ -67,7 +67,7 @@ def _trusted(told: Mapping[str, int | None], forbidden: bool, expiry: Expiry) ->
 
 
 def _lifetime(told: Mapping[str, int | None], otherwise: float) -> float:
-    """What is said to shared caches goes first; what is not a number is none (RFC 9111 4.2.1)."""
+    """Directives for shared caches take precedence; invalid numbers count as 0 (RFC 9111 4.2.1)."""
     name = "s-maxage" if "s-maxage" in told else "max-age"
     return (told[name] or 0) if name in told else otherwise
 

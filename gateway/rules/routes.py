@@ -1,12 +1,12 @@
-"""From a request's method, path and query to what it is about: the one reading that authorisation,
-cache keys, upstream URLs and the log share.
+"""From a request's method, path and query to its meaning: the one interpretation shared by
+authorisation, cache keys, upstream URLs and the log.
 
-Offsets stay opaque: the origin mints them, and it need not be ours. Parameters of reads that the
-protocol does not know are dropped, so they can neither split the cache nor reach the origin.
+Offsets stay opaque: the origin creates them, and it may not be ours. Unknown parameters of reads
+are dropped, so they can neither split the cache nor reach the origin.
 
-A stream has parts: a chunk is named by the offset where it begins, everything else by its path
-below the stream (`/snapshot/{offset}`, `/bootstrap`). No offset has a slash in it, so the two never
-meet, and a stream with a part is the key of whatever is stored.
+A stream has parts: a chunk is named by its starting offset, everything else by its path below the
+stream (`/snapshot/{offset}`, `/bootstrap`). Offsets contain no slash, so the two never collide, and
+(stream, part) is the key of everything stored.
 """
 
 import re
@@ -26,7 +26,7 @@ PREFIXES = (STREAM_PREFIX, BUCKET_PREFIX)
 BOOTSTRAP = "/bootstrap"
 SNAPSHOT = "/snapshot"
 
-# Subscriptions: tokens of the origin's own making, and its public keys (DS 6).
+# Subscriptions: tokens issued by the origin itself, and its public keys (DS 6).
 OWN_TOKEN = re.compile(rf"{STREAM_PREFIX}__ds/subscriptions/[^/]+/(?:callback|ack|release)")
 PUBLIC_KEYS = f"{STREAM_PREFIX}__ds/jwks.json"
 
@@ -34,11 +34,11 @@ _SERVICE_PATH = re.compile(r"(?:/[!\"$-.0-~]+)+")
 _QUERY = re.compile(r"[!\"$-~]*")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOTS = re.compile(r"(?:/|%2[Ff]|%5[Cc]|\\)(?:\.|%2[Ee]){1,2}(?:/|%2[Ff]|%5[Cc]|\\|\Z)")
-_MEMO_CHARACTERS = 512  # who makes long ones up shall not fill our memory with them
+_MEMO_CHARACTERS = 512  # longer ones are not remembered, to bound memory
 _ACTIONS = {"GET": "read", "HEAD": "read", "POST": "write", "PUT": "create", "DELETE": "delete"}
 
-# What the methods of each kind are called in the log. To publish a snapshot replaces all that was
-# written before it, so the right to write is not enough.
+# Names of each kind's methods in the log. Publishing a snapshot replaces everything written before
+# it, so `write` permission is not enough.
 _READS = ("GET", "HEAD")
 _MODES: dict[Kind, dict[str, str]] = {
     Kind.STREAM: {"HEAD": "head", "POST": "append", "PUT": "create", "DELETE": "delete"},
@@ -52,7 +52,7 @@ _MODES: dict[Kind, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """A GET of a stream. `offset` is `-1` for the beginning and `now` for the tail."""
+    """A GET of a stream. `offset` is `-1` for the beginning, `now` for the tail."""
 
     offset: str
     live: str | None
@@ -62,42 +62,42 @@ class ReadQuery:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`stream` is the canonical name, of a bucket where it is about one; `mode` is the word of the
-    access log."""
+    """`stream` is the canonical name of the stream or bucket; `mode` is the term used in the access
+    log."""
 
     mode: str
     action: str
     stream: str
     path: str  # of the stream or bucket, canonical and encoded, as it goes upstream
     read: ReadQuery | None = None
-    part: str = ""  # see the top
-    offset: str = ""  # that was asked for
+    part: str = ""  # see the module docstring
+    offset: str = ""  # as requested
     cacheable: bool = False
-    lists: bool = False  # needs the right to see every name in the bucket
-    query: str = ""  # of a write: the origin may know parameters that the protocol does not
+    lists: bool = False  # requires permission to list the bucket
+    query: str = ""  # of a write: the origin may support additional parameters
 
     @property
     def target(self) -> str:
-        """What the origin is asked for."""
+        """The request target at the origin."""
         limit = None if self.read is None else self.read.max_bytes
         target = part_target(self.path, self.part, limit) if self.part else self.path
         return f"{target}?{self.query}" if self.query else target
 
 
 def is_chunk(part: str) -> bool:
-    """Whether a part's name is an offset, and not that of a snapshot or bootstrap."""
+    """Whether a part's name is an offset, not that of a snapshot or bootstrap."""
     return not part.startswith("/")
 
 
 def is_open(method: str, path: str) -> bool:
-    """What the origin guards by itself, or shows to everybody."""
+    """Whether the origin protects the path itself, or it is public."""
     if method == "POST":
         return OWN_TOKEN.fullmatch(path) is not None
     return path == PUBLIC_KEYS and method in _READS
 
 
 def parse_route(method: str, path: str, query: str, max_path_bytes: int) -> Route | None:
-    """None when the path is no stream's; raises ProtocolError for what cannot be served."""
+    """None if the path is not a stream's; raises ProtocolError if it cannot be served."""
     short = len(path) + len(query) <= _MEMO_CHARACTERS
     return (_recall_route if short else _read_route)(method, path, query, max_path_bytes)
 
@@ -170,7 +170,7 @@ def _part_of(resource: Resource, query: str) -> str:
 
 
 def _written_query(query: str) -> str:
-    """As it is, if everybody reads it alike. Nothing of a write is stored, so it is in no key."""
+    """Unchanged, if it is unambiguous. Writes are not stored, so it is in no cache key."""
     if not _QUERY.fullmatch(query) or _CONTROLS.search(unquote_plus(query)):
         raise _no_query()
     requests.known_values(query, requests.READ_PARAMETERS)
@@ -178,7 +178,7 @@ def _written_query(query: str) -> str:
 
 
 def _no_query() -> ProtocolError:
-    return ProtocolError(400, "invalid-query", "The query holds what a URL may not.")
+    return ProtocolError(400, "invalid-query", "The query is not valid in a URL.")
 
 
 def _listing(query: str) -> str:
@@ -187,13 +187,13 @@ def _listing(query: str) -> str:
     values = {"prefix": asked.prefix, "after": asked.after, "limit": limit}
     try:
         pairs = [f"{name}={quote(value, safe='')}" for name, value in values.items() if value]
-    except UnicodeEncodeError:  # bytes of a request line that are no text
+    except UnicodeEncodeError:  # the request line is not valid text
         raise ProtocolError(400, "invalid-query", "The query is not UTF-8.") from None
     return f"/{LISTING}" + ("?" + "&".join(pairs) if pairs else "")
 
 
 def _service_route(action: str, path: str, query: str) -> Route:
-    """Subscriptions: passed on as they are (an encoded slash must survive), never with dots."""
+    """Subscriptions: forwarded unchanged (encoded slashes must survive), without dot segments."""
     if not _SERVICE_PATH.fullmatch(path) or _DOTS.search(path):
         raise ProtocolError(400, "invalid-path", "The path is not canonical.")
     if not _QUERY.fullmatch(query):
@@ -203,8 +203,8 @@ def _service_route(action: str, path: str, query: str) -> Route:
 
 
 def resume(route: Route, last_event_id: str) -> Route:
-    """The route of an event stream whose reader comes back: a browser repeats the URL it was given,
-    and says in a header where it stood."""
+    """The route of a reconnecting event stream: a browser repeats the original URL, and sends its
+    last position in a header."""
     if route.read is None or route.mode != requests.SSE or not is_event_id(last_event_id):
         return route
     read = replace(route.read, offset=last_event_id)
@@ -241,7 +241,7 @@ def part_target(path: str, part: str, max_bytes: int | None = None) -> str:
 
 
 def long_poll_target(path: str, offset: str, max_bytes: int | None = None) -> str:
-    """Without a cursor: the gateway makes its own, and the origin must not wait for a change."""
+    """Without a cursor: the gateway makes its own."""
     return f"{path}?offset={quote(offset, safe='-_')}&live={requests.LONG_POLL}{_limit(max_bytes)}"
 
 
@@ -250,20 +250,20 @@ def _limit(max_bytes: int | None) -> str:
 
 
 def is_replaced(part: str, earliest: str) -> bool:
-    """Whether a snapshot at `earliest` leaves nothing of this part: chunks that begin before it,
-    other snapshots, what was made of them. Offsets are ordered as strings (DS 8); of one that does
-    not name the stream we cannot tell."""
+    """Whether a snapshot at `earliest` replaces this part: chunks that start before it, other
+    snapshots, and bootstraps. Offsets are ordered as strings (DS 8), but only if both name the
+    stream."""
     if not is_chunk(part) or part == START:
         return True
     return part < earliest or not are_ordered(part, earliest)
 
 
 def is_ahead(offset: str, other: str) -> bool:
-    """Whether an offset is known to lie behind another one in the same stream."""
+    """Whether an offset is known to be after another one in the same stream."""
     return offset > other and are_ordered(offset, other)
 
 
 def own_offset(asked: str, told: str) -> str:
-    """What the origin itself calls the place where it has nothing yet: `told` in place of `-1`, and
-    of offsets that do not name the stream or name the one it was forked from."""
+    """The origin's own offset for a place without data yet: `told` replaces `-1` and offsets that
+    do not name the stream or name the one it was forked from."""
     return told if asked == START or not are_ordered(asked, told) else asked

@@ -1,18 +1,18 @@
-"""The tails of followed streams: who waits where, and what is to be done about it.
+"""The tails of followed streams: who waits where, and what to do about it.
 
 A tail has a position. While anyone waits, one long-poll is open at the origin at that position.
-Data moves the position and goes to every reader who stands where it begins. An answer without data
-(204) or a failure goes to the waiting long-polls only; SSE readers stay through both. A tail
+Data moves the position and goes to every reader at the offset where it begins. A response without
+data (204) or a failure goes to the waiting long-polls only; SSE readers stay through both. A tail
 without readers rests, and soon ends.
 
-Readers who stand elsewhere are not turned away. Behind the position, a catch-up read has the data.
-Ahead of it (the reader has just written, or has read past us), the reader waits until the tail gets
-there. If the position is beyond the end of the stream (somebody made an offset up), the tail makes
-way for a reader at the real end.
+Readers elsewhere are not turned away. Behind the position, a catch-up read has the data. Ahead of
+it (the reader has just written, or has read past us), the reader waits until the tail gets there.
+If the position is beyond the end of the stream (a made-up offset), the tail makes way for a reader
+at the actual end.
 
-Each method is an event. It changes the state in one step and returns actions: what the caller has
-to do, and for which readers. A reader in an action has left the tail, except that SSE readers stay
-when they are shown data. A tail that ends is forgotten at once; readers who begin anew get another.
+Each method is an event. It changes the state in one step and returns actions: what the caller must
+do, and for which readers. A reader in an action has left the tail, except that SSE readers stay
+when they are shown data. A tail that ends is forgotten at once; its readers get another.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,7 @@ from protocol.errors import ProtocolError
 from protocol.offsets import are_ordered
 from protocol.replies import Reply
 
-TRANSIT_SECS = 0.1  # for which an answer of the origin may have been on its way to us
+TRANSIT_SECS = 0.1  # how long a response may have been in transit
 
 P = TypeVar("P")  # a long-poll: it waits for one answer
 R = TypeVar("R")  # an SSE reader: it stays
@@ -37,9 +37,9 @@ M = TypeVar("M")
 
 
 class State(Enum):
-    RESTING = auto()  # nobody to ask for; the next reader says where
-    ASKING = auto()  # a question is about to leave
-    LISTENING = auto()  # the origin has it, and would answer with news
+    RESTING = auto()  # no readers; the next one sets the position
+    ASKING = auto()  # a request is about to be sent
+    LISTENING = auto()  # the origin has the request, and will respond with news
     ENDED = auto()
 
 
@@ -51,7 +51,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Deliver(Generic[P, R]):
-    """To readers who stand where the entry begins."""
+    """To readers at the offset where the entry begins."""
 
     entry: Entry
     polls: list[P]
@@ -60,7 +60,7 @@ class Deliver(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class Tell(Generic[P]):
-    """Nothing new. Without an `offset`, each long-poll goes on from where it is."""
+    """Nothing new. Without an `offset`, each long-poll keeps its own."""
 
     polls: list[P]
     offset: str | None
@@ -75,7 +75,7 @@ class Refuse(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class PassBy(Generic[P]):
-    """The data is too large to be kept: each long-poll gets it from the origin itself."""
+    """The data is too large to store: each long-poll gets it from the origin itself."""
 
     polls: list[P]
 
@@ -88,7 +88,7 @@ class End(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class CatchUp(Generic[P, R]):
-    """The data went past these readers without beginning where they stand."""
+    """The data passed these readers without beginning at their offset."""
 
     polls: list[P]
     readers: list[R]
@@ -96,7 +96,7 @@ class CatchUp(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class BeginAnew(Generic[P, R]):
-    """The tail has ended; its readers start over as if they had just come."""
+    """The tail has ended; its readers start over as if they had just arrived."""
 
     polls: list[P]
     readers: list[R]
@@ -105,7 +105,7 @@ class BeginAnew(Generic[P, R]):
 Action = Deliver[P, R] | Tell[P] | Refuse[P] | PassBy[P] | End[R] | CatchUp[P, R] | BeginAnew[P, R]
 
 
-Came = tuple[int, float]  # how often the origin had been asked by then, and when
+Came = tuple[int, float]  # number of requests sent by then, and the time
 
 
 class Seats(Generic[M]):
@@ -156,7 +156,7 @@ class Tail(Generic[P, R]):
     ) -> None:
         self.key = key
         self.stream = stream
-        self.window = window  # the newest data, for readers who are a little late
+        self.window = window  # the newest data, for readers that are slightly behind
         self.position = ""
         self.state = State.RESTING
         self.polls: Seats[P] = Seats()
@@ -179,7 +179,7 @@ class Tail(Generic[P, R]):
         return True
 
     def attach(self, reader: R, offset: str) -> bool:
-        """The same for an SSE reader. It has been shown everything up to its offset."""
+        """The same for an SSE reader, which has been shown everything up to its offset."""
         if not self._reaches(offset, may_be_ahead=True):
             return False
         self.readers.add(reader, offset, (self._asks, 0.0))
@@ -202,10 +202,10 @@ class Tail(Generic[P, R]):
         return offset == self.position or (may_be_ahead and is_ahead(offset, self.position))
 
     def make_way(self, offset: str, *, insists: bool) -> list[Action[P, R]]:
-        """For a reader at the end of the stream. It `insists` if it has found no place before:
-        then our position is beyond the end, and the readers who stand there are told so. Otherwise
-        the tail ends only if the two offsets cannot be compared: ours has no name, or that of an
-        ancestor or of another stream."""
+        """For a reader at the end of the stream. It `insists` if it was turned away before: then
+        our position is beyond the end, and the readers there are told so. Otherwise the tail ends
+        only if the two offsets cannot be compared: ours names no stream, an ancestor or another
+        stream."""
         if insists:
             polls = self.polls.take(lambda at: is_ahead(at, offset))
             readers = self.readers.take(lambda at: is_ahead(at, offset))
@@ -217,7 +217,7 @@ class Tail(Generic[P, R]):
     # -- asking the origin ---------------------------------------------------------------------
 
     def next_ask(self) -> str | None:
-        """Where the origin is to be asked now; None if there is nobody to ask for."""
+        """The offset to poll now; None if there are no readers."""
         if self.state is State.ENDED:
             return None
         if not self.is_wanted:
@@ -231,14 +231,14 @@ class Tail(Generic[P, R]):
             self.state = State.LISTENING
 
     def answered(self) -> None:
-        """Or the request has failed."""
+        """The request was answered, or failed."""
         if self.state is State.LISTENING:
             self.state = State.ASKING
 
-    # -- what it says --------------------------------------------------------------------------
+    # -- its responses -------------------------------------------------------------------------
 
     def took(self, entry: Entry, earliest: str) -> list[Action[P, R]]:
-        """Data. What a snapshot at `earliest` has replaced meanwhile is not kept."""
+        """Data. It is not kept if a snapshot at `earliest` has replaced it meanwhile."""
         before, self.position = self.position, entry.next_offset
         polls = self.polls.take(lambda at: at == before)
         deliver = Deliver(entry, polls, self.readers.move(before, entry.next_offset))
@@ -252,9 +252,8 @@ class Tail(Generic[P, R]):
         ]
 
     def nothing_new(self, offset: str, now: float) -> list[Action[P, R]]:
-        """For long-polls that came before we asked, or long enough ago that the answer was not yet
-        under way. The others wait for the next answer: this one may be older than their question.
-        """
+        """For long-polls that arrived before the request, or before this response can have been
+        sent. The others wait for the next response: this one may be older than their request."""
 
         here = self.polls.at(self.position).items()
         told = [
@@ -283,7 +282,7 @@ class Tail(Generic[P, R]):
         return [tell, end, CatchUp(others.polls, others.readers)]
 
     def refused(self, refusal: Refusal, reason: str) -> list[Action[P, R]]:
-        """There is nothing to be had at our position."""
+        """The origin refused our position."""
         polls, readers = self.polls.take(self._is_here), self.readers.take(self._is_here)
         return [Refuse(polls, refusal), End(readers, reason), self._begin_anew()]
 
@@ -298,7 +297,7 @@ class Tail(Generic[P, R]):
         return offset != self.position and not is_ahead(offset, self.position)
 
     def failed(self, refusal: Refusal) -> list[Action[P, R]]:
-        """The origin is away; SSE readers outlast that for a while."""
+        """The origin is unavailable; SSE readers stay for a while."""
         return [Refuse(self.polls.take(), refusal)]
 
     def given_up(self) -> list[Action[P, R]]:
@@ -307,7 +306,7 @@ class Tail(Generic[P, R]):
     # -- the end -------------------------------------------------------------------------------
 
     def gone(self, refusal: Refusal, reason: str) -> list[Action[P, R]]:
-        """For all who are here."""
+        """Refuse all readers."""
         actions: list[Action[P, R]] = [
             Refuse(self.polls.take(), refusal),
             End(self.readers.take(), reason),
@@ -316,18 +315,18 @@ class Tail(Generic[P, R]):
         return actions
 
     def purged(self) -> list[Action[P, R]]:
-        """The stream was deleted or recreated, now or some time ago: long-polls ask again."""
+        """The stream was deleted or re-created, now or a while ago: long-polls ask again."""
         return [End(self.readers.take(), "deleted"), self._begin_anew()]
 
     def stop(self) -> list[Action[P, R]]:
-        """Everyone gets a clean end."""
+        """End all readers cleanly."""
         tell: Tell[P] = Tell(self.polls.take(), None, closed=False)
         end: End[R] = End(self.readers.take(), "drained")
         self._end()
         return [tell, end]
 
     def rested(self) -> None:
-        """Nobody has come for a while."""
+        """No reader has come for a while."""
         if not self.is_wanted:
             self._end()
 
@@ -342,8 +341,8 @@ class Tail(Generic[P, R]):
 
 
 class Tails(Generic[P, R]):
-    """All tails of a process. Readers of a stream share one, unless tokens are forwarded: then its
-    `key` tells them apart."""
+    """All tails of a process. Readers of a stream share one, unless tokens are forwarded: then the
+    `key` separates them."""
 
     def __init__(self, windows: Windows, *, by_token: bool) -> None:
         self.windows = windows
@@ -366,7 +365,7 @@ class Tails(Generic[P, R]):
         return [] if tail is None else [tail]
 
     def followed_to(self, stream: str) -> str | None:
-        """The stream's end, as far as a tail that is waiting for more can know."""
+        """The stream's end, as known to a waiting tail."""
         tail = self.get(stream)
         return tail.position if tail is not None and tail.state is State.LISTENING else None
 

@@ -1,7 +1,7 @@
-"""The newest data of followed streams, for live readers who are a little late.
+"""The newest data of followed streams, for live readers that are slightly behind.
 
-All windows of a worker share one room: whoever follows many streams has them keep no more than
-that. Who needs what was dropped has it from a catch-up read.
+All windows of a worker share one limit, however many streams are followed. Dropped data is
+available from catch-up reads.
 """
 
 from collections import OrderedDict
@@ -11,7 +11,7 @@ from gateway.rules.routes import is_replaced
 
 
 class Windows:
-    """The room of all windows. If it is short, the one that has not grown for longest shrinks."""
+    """The shared limit of all windows. When it is exceeded, the least recently grown shrinks."""
 
     def __init__(self, most: int, most_of_one: int) -> None:
         self._most = most
@@ -36,13 +36,13 @@ class Windows:
 
 
 class Window:
-    """Entries by where they begin, the oldest first; each counts with all that it takes up, so
-    that tiny ones are few as well."""
+    """Entries by starting offset, oldest first; each counts with its overhead, so that the number
+    of tiny entries is bounded too."""
 
     def __init__(self, windows: Windows, most: int) -> None:
         self._windows = windows
         self._most = most
-        self._entries: OrderedDict[str, tuple[Entry, int]] = OrderedDict()  # and as it was counted
+        self._entries: OrderedDict[str, tuple[Entry, int]] = OrderedDict()  # with counted size
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -57,14 +57,14 @@ class Window:
         self._keep(entry)
 
     def recount(self, entry: Entry) -> None:
-        """A form was added to it; if it was dropped meanwhile, it stays dropped."""
+        """The entry has grown; if it was dropped meanwhile, it stays dropped."""
         kept = self._entries.get(entry.part)
         if kept is not None and kept[0] is entry and kept[1] != entry.size:
             self._count(-kept[1])
             self._keep(entry)
 
     def trim(self, earliest: str) -> None:
-        """A snapshot stands for what was before."""
+        """A snapshot replaced everything before `earliest`."""
         while self._entries and is_replaced(next(iter(self._entries)), earliest):
             self.drop_oldest()
 
@@ -80,7 +80,7 @@ class Window:
         size = entry.size
         self._entries[entry.part] = (entry, size)
         self._count(size)
-        while self.bytes > self._most:  # a large one does not stay, either
+        while self.bytes > self._most:  # may drop a large new entry too
             self.drop_oldest()
         self._windows.make_fit()
 

@@ -1,8 +1,8 @@
 """Storage modes behind one interface (`base.Storage`).
 
 base              the interface and its errors
-modes             which of these a configuration means
-commit            group commit: one write and one sync for all that waits
+modes             selects the storage for a configuration
+commit            group commit: one write and one sync for all waiting appends
 memory            mode `memory`
 recent            appends in memory
 reclaim           deletions, held off while a backup runs
@@ -21,7 +21,7 @@ segments          the bytes of one stream, below the last checkpoint
 stored            one stream: what its segment has, and what memory has
 checkpoints       when a checkpoint is made, and of what
 checkpointwriter  its background half
-opening           what a start does to the files
+opening           prepares the files at startup
 recovery          from files to streams: catalog first, then the journal
 
 acid              mode `acid`: LMDB shards

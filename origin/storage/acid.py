@@ -1,12 +1,12 @@
 """`acid`: LMDB in shards. A unit is one transaction of one shard, durable when it commits.
 
-Routing is a fixed hash of the stream's name, and the manifest keeps the shard count, so that data
-is never looked for in the wrong shard. Rows carry a checksum: LMDB does not verify what it reads.
+Routing is a fixed hash of the stream's name, and the manifest stores the shard count, so that data
+is never looked up in the wrong shard. Rows have a checksum, because LMDB does not verify reads.
 
   streams  id                -> crc, state
   data     id, start position -> crc, bytes of one append
 
-Rows below a stream's floor go in slices, each a transaction of its own that appends wait for.
+Rows below a stream's floor are deleted in slices, each in its own transaction.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class AcidShard:
     """One LMDB environment and its two tables."""
 
     def __init__(self, path: str, map_bytes: int | None) -> None:
-        """Without a size the shard is only looked at."""
+        """Without a size the shard is opened read-only."""
         self.path = path
         if map_bytes is None:
             self.env = lmdb.open(path, max_dbs=2, readonly=True)
@@ -93,11 +93,11 @@ class AcidShard:
             return [decode_state(self._opened(bytes(k), v)) for k, v in cursor]
 
     def remove_below(self, stream_id: int, floor: int) -> bool:
-        """Delete some of the rows that end at or below the floor; whether there may be more."""
+        """Delete some rows that end at or below the floor; returns whether there may be more."""
         with self.env.begin(write=True) as txn, txn.cursor(db=self.data) as cursor:
             cursor.set_range(_ID.pack(stream_id))
             for _ in range(SLICE_ROWS):
-                if not (key := cursor.key()):  # behind the last row of all
+                if not (key := cursor.key()):  # after the last row of all
                     return False
                 owner, position = _KEY.unpack(key)
                 size = len(cursor.value()) - _CRC.size
@@ -124,9 +124,9 @@ class AcidShard:
             if found == end - start:
                 return parts
             if txn.get(_ID.pack(stream_id), db=self.streams) is None:
-                raise UnknownStream(stream_id)  # removed, and we are about to hear of it
+                raise UnknownStream(stream_id)  # removed a moment ago
         path = os.path.join(self.path, "data.mdb")
-        raise DamagedData(path, 0, f"{found} bytes at {start}, {end - start} expected")
+        raise DamagedData(path, 0, f"{found} bytes at {start}, expected {end - start}")
 
     def appends(self, stream_id: int) -> Iterator[tuple[int, bytes]]:
         """(position, bytes) of each append in order."""
@@ -153,11 +153,11 @@ class AcidShard:
         return at_or_after
 
     def forget_dead_readers(self) -> None:
-        """They keep pages from being used again."""
+        """They prevent pages from being reused."""
         self.env.reader_check()
 
     def _seek(self, cursor: lmdb.Cursor, stream_id: int, start: int) -> None:
-        """To the row that holds `start`, which may begin before it."""
+        """To the row that contains `start`, which may begin before it."""
         if cursor.set_range(_KEY.pack(stream_id, start)):
             if _KEY.unpack(cursor.key()) == (stream_id, start):
                 return
@@ -204,7 +204,7 @@ class AcidStorage:
         return states
 
     async def _tidy(self) -> None:
-        """What a backup held back, or left behind when it was killed."""
+        """Clean up what a backup held back, or left behind when it was killed."""
         while True:
             await asyncio.sleep(TIDY_SECS)
             try:
@@ -212,7 +212,7 @@ class AcidStorage:
                 for shard in self._shards:
                     shard.forget_dead_readers()
             except (lmdb.Error, OSError) as error:  # the next time may be better
-                log.error("tidying failed: %s", error)
+                log.error("cleanup failed: %s", error)
 
     def _open(self) -> list[StreamState]:
         self._check_manifest()
@@ -248,7 +248,7 @@ class AcidStorage:
             raise DamagedData(path, 0, f"not a manifest: {error}") from None
         if found != wanted:
             raise UnusableData(
-                f"{path}: made for {found.get('shards')} shards, configured are {self._count}"
+                f"{path}: has {found.get('shards')} shards, but {self._count} are configured"
             )
 
     @property
@@ -273,7 +273,7 @@ class AcidStorage:
         self._commit.barrier(done)
 
     def _seal(self, pending: list[Unit], size_bytes: int) -> Batch:
-        """States are encoded here, on the loop, where they are exactly those of this batch."""
+        """States are encoded here, on the loop, where they match this batch exactly."""
         work: dict[AcidShard, tuple[list[Unit], dict[int, bytes]]] = {}
         for unit in pending:
             units, states = work.setdefault(self._names[unit.state.id], ([], {}))
@@ -308,7 +308,7 @@ class AcidStorage:
         task.add_done_callback(self._trimming.discard)
 
     async def _remove_below(self, stream_id: int, floor: int) -> None:
-        """What is left by an error, or by a stop, goes after the next start."""
+        """After an error or a stop, the rest is deleted after the next start."""
         try:
             while not self._closing and (shard := self._names.get(stream_id)) is not None:
                 if not await self._loop.run_in_executor(
@@ -316,7 +316,7 @@ class AcidStorage:
                 ):
                     return
         except lmdb.Error as error:
-            log.warning("rows below a snapshot not deleted: %s", error)
+            log.warning("could not delete rows below a snapshot: %s", error)
 
     def read_now(self, stream_id: int, start: int, end: int) -> bytes | None:
         return b"" if start >= end else None
@@ -338,7 +338,7 @@ class AcidStorage:
         found = await self._look(
             stream_id, at_or_after, lambda shard: shard.boundary(stream_id, at_or_after)
         )
-        if at_or_after < self._floors.get(stream_id, 0):  # its row may have gone before we looked
+        if at_or_after < self._floors.get(stream_id, 0):  # its row may already be deleted
             raise BelowFloor(stream_id)
         return found
 

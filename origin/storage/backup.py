@@ -1,17 +1,17 @@
-"""`weir backup` and `weir restore`: a data directory copied while its server writes, and back.
+"""`weir backup` and `weir restore`: copy a data directory while its server writes, and back.
 
-Deletions are held off (`reclaim.pinned`), then copies are made in the order of a start:
+Deletions are postponed (`reclaim.pinned`), then copies are made in startup order:
 
   catalog   as of its last whole checkpoint
-  journal   every whole batch since, up to the moment of looking
-  the rest  what a recovery of these two asks for: extents of segments, snapshots
+  journal   every whole batch since, up to now
+  the rest  what recovery needs besides: extents of segments, snapshots
 
 So a backup is what a crash at that moment would have left: everything acknowledged before it began,
-of each stream a prefix, producers and sequences included. Bytes that count never change, except by
-deletion, which is why nothing else has to stop. An LMDB shard is copied out of one transaction; the
+a prefix of each stream, including producers and sequences. Live bytes never change except by
+deletion, so nothing else has to stop. Each LMDB shard is copied in one transaction; the
 transactions of all shards are of the same moment.
 
-Before the manifest makes it a backup, the copy is read back and verified.
+The copy is read back and verified before the manifest is written.
 """
 
 import logging
@@ -65,7 +65,7 @@ TRIES = 1000
 def back_up(
     data_dir: str, folder: str, out: TextIO, *, base: str | None = None, keep_damaged: bool = False
 ) -> int:
-    """0 when the backup is there and sound, 1 when the data is damaged."""
+    """0 if the backup is complete and verified, 1 if the data is damaged."""
     refuse_unfinished(data_dir)
     mode = _mode_of(data_dir)
     earlier = None if base is None else read_manifest(base)
@@ -85,16 +85,16 @@ def back_up(
     Files().sync_disk(folder)
     code = inspect.fsck(target, out)
     if code and not keep_damaged:
-        print(f"no backup: the copy in {folder} has the damage of {data_dir}", file=out)
+        print(f"no backup: {data_dir} is damaged, and so is the copy in {folder}", file=out)
         return code
     write_manifest(folder, manifest)
-    linked = f", {backup.linked} of them shared with {base}" if base else ""
+    linked = f", {backup.linked} shared with {base}" if base else ""
     print(f"{folder}: {len(manifest.copies)} files{linked}", file=out)
     return code
 
 
 def restore(folder: str, data_dir: str, out: TextIO, *, keep_damaged: bool = False) -> int:
-    """0 when all of the backup is there again, 1 when damaged files of some streams were kept."""
+    """0 if everything was restored, 1 if damaged files of some streams were kept."""
     manifest = read_manifest(folder)
     copies = manifest.copies.values()
     forgiven = {copy.path for copy in copies if keep_damaged and _is_of_one_stream(copy)}
@@ -128,8 +128,8 @@ def restore(folder: str, data_dir: str, out: TextIO, *, keep_damaged: bool = Fal
 
 
 def _is_of_one_stream(copy: Copy) -> bool:
-    """Damage to it is found when that stream is read, and by no other. What all streams share is
-    another matter: the damaged end of a journal looks like the end of what was written."""
+    """Damage to it affects only reads of that stream. Shared files are different: a damaged end of
+    the journal looks like its regular end."""
     return copy.path.startswith(("segments/", "snapshots/"))
 
 
@@ -140,12 +140,12 @@ def _restore_file(copier: Copier, folder: str, noted: Copy) -> None:
     except FileNotFoundError:
         raise DamagedData(path, noted.start, "it is missing") from None
     if copy != noted:
-        raise DamagedData(path, noted.start, "not the bytes that were backed up")
+        raise DamagedData(path, noted.start, "checksum mismatch")
 
 
 @contextmanager
 def _restoring(data_dir: str) -> Iterator[None]:
-    """Nothing can use the folder until all of it is on the disk; what fails leaves it empty."""
+    """The folder cannot be used until everything is on disk; a failure leaves it empty."""
     files = Files()
     mark = os.path.join(data_dir, RESTORING)
     files.close(files.open(mark, create=True))
@@ -165,14 +165,14 @@ def _restoring(data_dir: str) -> Iterator[None]:
 
 def _refuse_full(folder: str) -> None:
     if os.path.exists(folder) and set(os.listdir(folder)) - MAY_BE_THERE:
-        raise UnusableData(f"{folder}: there is something in it; an empty folder is needed")
+        raise UnusableData(f"{folder}: the folder is not empty")
 
 
 def _mode_of(data_dir: str) -> str:
     for mode, name in (("acid", "acid"), ("file", "catalog")):
         if os.path.exists(os.path.join(data_dir, name)):
             return mode
-    raise UnusableData(f"{data_dir}: there is no data of ours here")
+    raise UnusableData(f"{data_dir}: this is not a data directory")
 
 
 class _Backup:
@@ -198,12 +198,12 @@ class _Backup:
     def copy_files(self) -> None:
         path, journal = self._source.catalog_path, self._source.journal
         contents = read_catalog(path)
-        watermark = _read_watermark(journal)  # before the batches: all that it tells of are there
+        watermark = _read_watermark(journal)  # before the batches, so that all it covers exist
         wanted = contents.checkpoint.journal
         with ExitStack() as opened:
             files = [opened.enter_context(file) for file in _open_journals(journal, wanted)]
             if not files or files[0].number != wanted:
-                reason = f"it asks for journal file {wanted}, which is not there"
+                reason = f"journal file {wanted} is missing"
                 raise DamagedData(path, contents.end, reason)
             _take_batches(files, contents.checkpoint.next_batch)
         self._write("catalog", contents.encode())
@@ -218,7 +218,7 @@ class _Backup:
         self._manifest.add(self._copier.write(name, data, size))
 
     def _copy_streams(self) -> None:
-        """Asks the copied catalog and journal what else a start would need."""
+        """Determine from the copied catalog and journal what else a start needs."""
         recovered = recover(self._target.catalog_path, self._target.journal)
         os.makedirs(self._target.segments_path, exist_ok=True)
         for stored in recovered.streams.values():
@@ -243,7 +243,7 @@ class _Backup:
                     return
             self._manifest.add(self._copier.copy(name, start, end))
         except FileNotFoundError:
-            log.error("%s is missing", path)  # the look at the copy says whose it was
+            log.error("%s is missing", path)  # verifying the copy names its stream
 
     # -- acid ----------------------------------------------------------------------------------
 
@@ -272,9 +272,9 @@ class _Backup:
 
 
 def _same_moment(shards: list[AcidShard]) -> "list[lmdb.Transaction[bytes]]":
-    """A view of each, no shard having moved on until all were there.
+    """A view of each shard, none of which changed until all views existed.
 
-    Asked by a second view, because what a shard says of itself runs ahead of what can be read.
+    Checked with a second view, because a shard's own counter runs ahead of what can be read.
     """
     for shard in shards:
         shard.forget_dead_readers()  # an earlier backup may have been killed
@@ -284,7 +284,7 @@ def _same_moment(shards: list[AcidShard]) -> "list[lmdb.Transaction[bytes]]":
             return views
         for view in views:
             view.abort()
-    raise UnusableData(f"{shards[0].path}: no quiet moment in {TRIES} tries; try again")
+    raise UnusableData(f"{shards[0].path}: too busy for a consistent copy; try again later")
 
 
 def _newest(shard: AcidShard) -> int:
@@ -301,7 +301,7 @@ class _JournalCopy:
     def __init__(self, number: int, path: str) -> None:
         self.number = number
         self.path = path
-        self._file = open(path, "rb")  # kept open, whatever happens to its name
+        self._file = open(path, "rb")  # stays readable even if it is deleted
         self.taken = JOURNAL_HEADER_BYTES
 
     def __enter__(self) -> "_JournalCopy":
@@ -321,7 +321,7 @@ class _JournalCopy:
         self.data = self._file.read()
 
     def take(self, next_batch: int) -> int:
-        """Go on as far as batches are whole; returns the number of the next one."""
+        """Continue while batches are whole; returns the number of the next one."""
         while (batch := decode_batch(self.data, self.taken, self.head.salt)) is not None:
             number, payload = batch
             if number != next_batch:
@@ -338,13 +338,13 @@ class _JournalCopy:
 def _open_journals(journal: Journal, least: int) -> Iterator[_JournalCopy]:
     for number, path in journal.list_files():
         if number >= least:
-            with suppress(FileNotFoundError):  # a start makes the last, empty one anew
+            with suppress(FileNotFoundError):  # a start recreates the last, empty one
                 yield _JournalCopy(number, path)
 
 
 def _take_batches(files: list[_JournalCopy], next_batch: int) -> None:
-    """All whole batches. One that is not, with a later one behind it, was being written when we
-    looked there and done when we looked further: so it is whole at the next look, or damaged.
+    """All whole batches. A torn batch followed by a later one was being written when we read it and
+    finished by the time we read on: so it is whole on the next try, or damaged.
     """
     suspect: int | None = None
     while True:
@@ -358,14 +358,14 @@ def _take_batches(files: list[_JournalCopy], next_batch: int) -> None:
                 default=files[0],
                 key=lambda f: f.number,
             )
-            raise DamagedData(last.path, last.taken, f"batch {next_batch} is not whole")
+            raise DamagedData(last.path, last.taken, f"batch {next_batch} is torn")
         suspect = next_batch
         for file in files:
             file.look()
 
 
 def _read_watermark(journal: Journal) -> bytes:
-    """Empty if there is none; it is written under our eyes, so one look may find half of it."""
+    """Empty if there is none. It is being written concurrently, so one read may find half of it."""
     for _ in range(TRIES):
         try:
             with open(journal.watermark_path, "rb") as file:

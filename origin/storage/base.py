@@ -1,8 +1,8 @@
-"""What the server asks of a storage, whatever lies behind it.
+"""The interface of every storage.
 
-A storage keeps records in order and gives bytes back. It never judges: a record that reaches
-`stage` was accepted and is already applied to its state. `done` is called once, on the event loop,
-when the record can no longer be lost, or with the error that lost it.
+A storage keeps records in order and returns bytes. It never judges: a record passed to `stage` was
+accepted and is already applied to its state. `done` is called once, on the event loop, when the
+record can no longer be lost, or with the error that lost it.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ class StorageFailed(Exception):
 
 
 class StorageFull(Exception):
-    """There is no room on the disk now; appends work again when there is."""
+    """The disk is full; appends work again once there is room."""
 
 
 class UnknownStream(Exception):
-    """The stream is not here, or not any more."""
+    """The stream does not exist, or no longer."""
 
 
 class BelowFloor(Exception):
-    """These bytes are no longer kept: a snapshot stands for them."""
+    """These bytes are no longer kept: a snapshot replaced them."""
 
 
 class UnusableData(Exception):
@@ -34,7 +34,7 @@ class UnusableData(Exception):
 
 
 class DamagedData(UnusableData):
-    """Stored bytes are not what was written. Names the file and the position in it."""
+    """Stored bytes differ from what was written. Names the file and the position."""
 
     def __init__(self, path: str, position: int, reason: str) -> None:
         super().__init__(f"{path}: damaged at byte {position}: {reason}")
@@ -53,11 +53,11 @@ class Storage(Protocol):
     def admits(self, size_bytes: int, *, urgent: bool = False) -> bool:
         """Whether a unit of this size can be staged now; raises StorageFull or StorageFailed.
 
-        Urgent are removals: some room is kept for them, because they are what makes room.
+        Removals are urgent: some room is reserved for them, because they free room.
         """
 
     def when_room(self, retry: Callable[[], None]) -> None:
-        """Call `retry` once when `admits` may answer otherwise."""
+        """Call `retry` once when the result of `admits` may change."""
 
     def stage(self, state: StreamState, records: tuple[Record, ...], done: Done) -> None:
         """Queue records of one stream as one atomic unit."""
@@ -78,17 +78,17 @@ class Storage(Protocol):
         """The first position at or after this one where an append ends (or the stream begins)."""
 
     def boundary_now(self, stream_id: int, at_or_after: int) -> int | None:
-        """The same where it can be told from memory, else None."""
+        """The same if it is known in memory, else None."""
 
     async def write_blob(self, blob: int, data: bytes) -> int:
-        """Keep bytes outside the streams; returns their size there. A blob that no state names when
-        the storage is opened was never published, and is removed."""
+        """Store bytes outside the streams; returns their stored size. Blobs not referenced by any
+        state at startup were never published, and are removed."""
 
     async def read_blob(self, blob: int, size_bytes: int, start: int, end: int) -> bytes:
         """A range of a blob, verified; `size_bytes` is what `write_blob` returned."""
 
     def drop_blob(self, blob: int) -> None:
-        """Nobody will ask for it again."""
+        """It is no longer needed."""
 
     async def close(self) -> None:
-        """Settle everything staged and let go of the files."""
+        """Settle everything staged and close the files."""

@@ -1,7 +1,7 @@
-"""Snapshots as files: one for each publication, written and synced before a record names it.
+"""Snapshots as files: one per publication, written and synced before a record references it.
 
-A blob has the form of a segment of its own, so its bytes are verified in blocks as they are read.
-One that no state names was never published, or is no longer the latest, and goes at the next start.
+A blob has the format of a segment, so its bytes are verified in blocks as they are read. A blob not
+referenced by any state was never published or is outdated, and is deleted at the next start.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from protocol.stream import Snapshot
 
 log = logging.getLogger("weir.storage")
 
-BLOB_THREADS = 2  # of their own: nothing else waits for the disk to take a large snapshot
+BLOB_THREADS = 2  # separate, so that nothing else waits for a large snapshot
 
 
 class Blobs:
@@ -33,7 +33,7 @@ class Blobs:
         return self._segments.path(blob)
 
     def write(self, blob: int, data: bytes) -> int:
-        """Returns the size of the file, by which it is read."""
+        """Returns the size of the file, which reads need."""
         parts = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
         try:
             fd, size_bytes = self._segments.write(blob, 0, 0, parts)
@@ -45,7 +45,7 @@ class Blobs:
                 self._files.sync_dir(folder)
             self._files.sync_dir(os.path.dirname(self._folder))
         except OSError as error:
-            log.error("snapshot not kept: %s", error)
+            log.error("could not store a snapshot: %s", error)
             self.remove(blob)
             raise StorageFull(str(error)) from None
         return size_bytes
@@ -63,15 +63,15 @@ class Blobs:
         try:
             self._segments.remove(blob)
         except OSError as error:
-            log.warning("not deleted until the next start: %s", error)
+            log.warning("deletion postponed until the next start: %s", error)
 
     def leftovers(self, named: Collection[int]) -> list[int]:
-        """Blobs that are there, but in no state."""
+        """Existing blobs that no state references."""
         return [blob for blob in self._segments.found() if blob not in named]
 
 
 async def write_blob(blobs: Blobs, workers: Executor, blob: int, data: bytes) -> int:
-    """Who leaves while it is written leaves nothing behind."""
+    """If the caller is cancelled, the blob is removed."""
     loop = asyncio.get_running_loop()
     writing = loop.run_in_executor(workers, blobs.write, blob, data)
     try:

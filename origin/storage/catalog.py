@@ -1,8 +1,8 @@
 """The catalog: every stream's state as of the last checkpoint, as a log of frames.
 
-A checkpoint appends the streams it changed and one Checkpoint frame, then syncs: frames behind the
-last Checkpoint were never finished and do not count. When half the log is history it is rewritten
-beside itself and renamed over.
+A checkpoint appends the changed streams and one Checkpoint frame, then syncs. Frames after the last
+Checkpoint belong to an unfinished one and are ignored. When half the log is outdated, it is
+rewritten to a new file, which then replaces it.
 """
 
 import logging
@@ -32,7 +32,7 @@ REWRITE_BYTES = 4 * 1024 * 1024
 
 @dataclass(slots=True)
 class Contents:
-    """What a catalog says, and how far it can be believed."""
+    """The contents of a catalog, and where its valid part ends."""
 
     streams: dict[int, CatalogStream]
     checkpoint: Checkpoint
@@ -46,7 +46,7 @@ class Contents:
             yield Stored(state, stream.flushed, extent, state.floor)
 
     def encode(self) -> bytes:
-        """A catalog that says the same, without its history."""
+        """An equivalent catalog without its history."""
         frames: list[Frame] = [*self.streams.values(), self.checkpoint]
         return _encode_catalog(frames)
 
@@ -69,7 +69,7 @@ def read_catalog(path: str) -> Contents:
         unfinished.clear()
         last, start, end = frame, end, position
     if last is None:
-        raise DamagedData(path, len(CATALOG_MAGIC), "no whole checkpoint")
+        raise DamagedData(path, len(CATALOG_MAGIC), "no complete checkpoint")
     return Contents(streams, last, end, data[start:end])
 
 
@@ -94,16 +94,16 @@ class Catalog:
         self._fd = -1
         self._end = 0
         self._rewritten_at = 0
-        self._unnamed = False  # a new file has the name, but maybe not after a power cut
+        self._unnamed = False  # the rename of a new file is not synced yet
 
     def create(self, journal: int) -> None:
         self._write_new(_encode_catalog([Checkpoint(1, journal)]))
 
     def open(self, end: int, tail: bytes) -> None:
-        """Continue behind `end`, where `tail` is the newest checkpoint.
+        """Continue at `end`; `tail` is the newest checkpoint.
 
-        That checkpoint may never have been synced, or have met a failed sync: it is written once
-        more, and only then may anything be deleted because of it.
+        That checkpoint may not have been synced, or its sync may have failed. So it is written
+        again before anything is deleted because of it.
         """
         self._fd = self._files.open(self._path)
         os.ftruncate(self._fd, end)
@@ -122,8 +122,8 @@ class Catalog:
         if self._end > 2 * self._rewritten_at + REWRITE_BYTES:
             try:
                 self._rewrite()
-            except (OSError, DamagedData) as error:  # only its history stays longer
-                log.warning("catalog not rewritten: %s", error)
+            except (OSError, DamagedData) as error:  # harmless: the history is kept longer
+                log.warning("could not rewrite the catalog: %s", error)
                 self._rewritten_at = self._end
 
     def close(self) -> None:
@@ -133,8 +133,8 @@ class Catalog:
 
     def _rewrite(self) -> None:
         contents = read_catalog(self._path)
-        if contents.end != self._end:  # never drop what cannot be read
-            raise DamagedData(self._path, contents.end, "a frame is not whole")
+        if contents.end != self._end:  # never drop unreadable data
+            raise DamagedData(self._path, contents.end, "a frame is incomplete")
         self._write_new(contents.encode())
 
     def _write_new(self, data: bytes) -> None:
@@ -148,7 +148,7 @@ class Catalog:
         except BaseException:
             self._files.close(fd)
             raise
-        # From here on the new file is the catalog, whatever else fails.
+        # From here on the new file is the catalog, even if something fails.
         old, self._fd = self._fd, fd
         self._end = self._rewritten_at = len(data)
         self._unnamed = True

@@ -1,11 +1,11 @@
-"""When a checkpoint is made, and of what. This half runs on the event loop; one at a time.
+"""When a checkpoint is made, and of what. This half runs on the event loop, one at a time.
 
-  cut         sealing a batch, note every changed stream's state; the next batch opens a new file
-  landed      that batch is on disk: note each changed stream's recent bytes
+  cut         when sealing a batch, record every changed state; the next batch opens a new file
+  landed      that batch is on disk: record each changed stream's recent bytes
   background  write those bytes to segments, sync; append states and Checkpoint to the catalog, sync
-  finish      forget the bytes in memory, delete the old journal files and dead segments
+  finish      free the bytes in memory, delete old journal files and dead segments
 
-A crash anywhere in between only means that the journal is read from the checkpoint before.
+After a crash in between, the journal is replayed from the previous checkpoint.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Checkpoints:
         cut_at_bytes: int,
         on_error: Callable[[], None],
     ) -> None:
-        """`changed` and `removed` are the streams that the catalog does not know as they are."""
+        """`changed` and `removed` are the streams for which the catalog is outdated."""
         self._folder = folder
         self._files = files
         self._commit = commit
@@ -65,7 +65,7 @@ class Checkpoints:
         return self._running is not None
 
     def drop_blob(self, blob: int) -> None:
-        """It goes with the next checkpoint."""
+        """It is deleted with the next checkpoint."""
         self._dropped.append(blob)
 
     # -- when ----------------------------------------------------------------------------------
@@ -90,19 +90,19 @@ class Checkpoints:
             self.want()
 
     def want(self) -> None:
-        """As soon as it can be."""
+        """Request a checkpoint as soon as possible."""
         self.is_wanted = True
         self.cut_if_idle()
 
     def cut_if_idle(self) -> None:
-        """With nothing staged there is no batch to cut behind: cut here and now."""
+        """With nothing staged there is no batch to wait for: cut now."""
         if self.is_wanted and self._commit.idle:
             cut = self._try_cut()
             if cut is not None:
                 self.begin(cut)
 
     def cut_if_due(self) -> Cut | None:
-        """Asked when a batch is sealed, which everything staged so far is in."""
+        """Called when a batch is sealed, which contains everything staged so far."""
         if self.is_wanted or self._files.current.used > self._cut_at_bytes:
             return self._try_cut()
         return None
@@ -124,15 +124,15 @@ class Checkpoints:
         return Cut(flushes, removed, dropped, retired, files.next_batch, files.current.number)
 
     def _can_cut(self) -> bool:
-        """A file to go on in, no checkpoint before this one unfinished, and states to trust."""
-        # After a failure, states hold what was refused: they must never reach the catalog.
+        """There is a spare file, no unfinished checkpoint, and the states are valid."""
+        # After a failure, states include refused data and must never reach the catalog.
         has_spare, failure = self._files.spare is not None, self._commit.failure
         return has_spare and not self.is_running and failure is None
 
     # -- what ----------------------------------------------------------------------------------
 
     def begin(self, cut: Cut) -> None:
-        """Everything staged before the cut has landed."""
+        """Everything staged before the cut is committed."""
         for flush in cut.flushes:
             flush.note_bytes()
         self._files.begin_retiring()
@@ -150,13 +150,13 @@ class Checkpoints:
             self.cut_if_idle()
 
     async def _write(self, cut: Cut) -> bool:
-        """Whether it is on disk: a stop comes first, but errors are waited out."""
+        """Whether it is on disk: a stop aborts it, errors are retried."""
         while not self._is_closing:
             try:
                 await self._loop.run_in_executor(self._background, self._writer.write, cut)
             except CheckpointAbandoned:
                 return False
-            except Exception as error:  # mostly a full disk; the journal holds everything
+            except Exception as error:  # usually a full disk; the journal has everything
                 self._note_error(error)
                 await asyncio.sleep(self._retry_s)
             else:
@@ -165,16 +165,16 @@ class Checkpoints:
         return False
 
     def _note_error(self, error: Exception) -> None:
-        """Appends go on while the journal has room; those that wait for more are told."""
+        """Appends continue while the journal has room; waiting ones are notified."""
         if str(error) != str(self.error):
-            log.error("checkpoint failed, trying again: %r", error)
+            log.error("checkpoint failed, retrying: %r", error)
         self.error = error
         self._on_error()
 
     # -- closing -------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """Leave it to the next start: the journal holds everything."""
+        """Leave it to the next start: the journal has everything."""
         self._is_closing = True
         self._writer.abandon()
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""The background half of a checkpoint: bytes to segments, states to the catalog, old files away.
+"""The background half of a checkpoint: bytes to segments, states to the catalog, old files deleted.
 
 `checkpoints` decides when and what (a `Cut`); here it is written, in the background thread.
 """
@@ -22,12 +22,12 @@ SYNC_GROUP = 256
 
 
 class CheckpointAbandoned(Exception):
-    """The server stops; the journal still holds everything."""
+    """The server is stopping; the journal still has everything."""
 
 
 @dataclass(slots=True)
 class Flush:
-    """One stream's share: its state and tail at the cut, its bytes that memory alone has."""
+    """One stream's share: its state and tail at the cut, and its bytes that are only in memory."""
 
     stored: Stored
     state: bytes
@@ -38,14 +38,14 @@ class Flush:
     extent: Extent = NO_EXTENT
 
     def note_bytes(self) -> None:
-        """Called when the batch of the cut has landed: from now on later appends may follow."""
+        """Called when the batch of the cut is committed; later appends may follow."""
         stored, recent = self.stored, self.stored.recent
         self.parts = [] if recent is None else recent.parts[:]
         self.start = stored.flushed if recent is None else recent.start
         self.floor, self.extent = stored.floor, stored.extent
 
     def finish(self) -> None:
-        """The segment now holds positions below the cut: memory may forget them."""
+        """The segment now has all positions below the cut: free them in memory."""
         stored = self.stored
         stored.flushed, stored.extent = self.tail, self.extent
         if stored.recent is not None:
@@ -81,7 +81,7 @@ class CheckpointWriter:
         self._is_abandoned = True
 
     def write(self, cut: Cut) -> None:
-        """Segments first, then the catalog that makes them count."""
+        """Segments first, then the catalog that references them."""
         frames: list[Frame] = []
         for first in range(0, len(cut.flushes), SYNC_GROUP):
             group = cut.flushes[first : first + SYNC_GROUP]
@@ -121,7 +121,7 @@ class CheckpointWriter:
             self._files.sync_dir(self._segments.folder)
 
     def _first_kept(self, flush: Flush) -> int:
-        """Where the first block begins that is not wholly below the floor."""
+        """Start of the first block that is not entirely below the floor."""
         stored = flush.stored
         if flush.floor >= stored.flushed:
             return stored.extent.end
@@ -129,8 +129,8 @@ class CheckpointWriter:
             return stored.extent.first
         try:
             return self._segments.block_at(stored.state.id, stored.extent, flush.floor)
-        except DamagedData as error:  # or of a stream that was removed meanwhile
-            log.warning("nothing given back: %s", error)
+        except DamagedData as error:  # or the stream was removed meanwhile
+            log.warning("could not free disk space: %s", error)
             return stored.extent.first
 
     def reclaim(self, cut: Cut) -> None:

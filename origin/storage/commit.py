@@ -1,9 +1,9 @@
-"""Group commit: everything staged while one write is on its way leaves in the next.
+"""Group commit: everything staged during one write is part of the next.
 
-At most one batch is flying. The event loop seals a batch (decides where it goes; there, states and
-pending units agree, which a checkpoint needs), a thread writes and syncs it, the event loop
-publishes it and calls every `done` in the order of staging. Because a batch starts only after the
-one before it is on disk, a crash can tear the last batch and no other.
+At most one batch is being written. The event loop seals a batch (it assigns its place; at this
+point states and pending units agree, which checkpoints need), a thread writes and syncs it, and
+the event loop publishes it and calls every `done` in staging order. A batch starts only after the
+previous one is on disk, so a crash can tear only the last batch.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ log = logging.getLogger("weir.storage")
 
 
 class Unit(NamedTuple):
-    """Records that stand or fall together."""
+    """Records that are committed together."""
 
     state: StreamState
     records: tuple[Record, ...]
@@ -30,7 +30,7 @@ class Unit(NamedTuple):
 
 
 class Batch:
-    """All units that were pending when it was sealed; `where` is the storage's own note."""
+    """All units pending when it was sealed; `where` is for the storage's own use."""
 
     __slots__ = ("followers", "size_bytes", "units", "where")
 
@@ -72,7 +72,7 @@ class GroupCommit:
         self._pending.append(unit)
         self.pending_bytes += unit.size_bytes
         if self._flying is None and not self._scheduled:
-            self._scheduled = True  # one loop turn later, so requests read together go together
+            self._scheduled = True  # one loop iteration later, to batch concurrent requests
             self._loop.call_soon(self.start_batch)
 
     def barrier(self, done: Done) -> None:
@@ -118,7 +118,7 @@ class GroupCommit:
             return
         self._publish(batch)
         try:
-            self.start_batch()  # first, so that the disk works while the answers are written
+            self.start_batch()  # first, so that the disk works while responses are written
         finally:
             for unit in batch.units:
                 _call(unit.done, None)
@@ -126,7 +126,7 @@ class GroupCommit:
                 _call(done, None)
 
     def _fail(self, batch: Batch, error: Exception) -> None:
-        """What was not synced cannot be proved, and what was judged after it stood on it."""
+        """Unsynced data may be lost, and everything judged later depends on it."""
         log.critical("storage failed, refusing writes until a restart: %s", error)
         self.failure = error
         lost = StorageFailed(str(error))
@@ -148,5 +148,5 @@ def _both(first: Done, second: Done) -> Done:
 def _call(done: Done, error: Exception | None) -> None:
     try:
         done(error)
-    except Exception:  # one reader's broken callback must not stop the others
+    except Exception:  # one failing callback must not stop the others
         log.exception("a completion callback failed")

@@ -1,11 +1,11 @@
-"""A backup as files: the copies, and the manifest that says what a whole one consists of.
+"""A backup as files: the copies, and the manifest that lists them.
 
-  manifest.jsonl   a head, one line for each file, and a last line with their number and a checksum
-  data/...         the files under the names that they have in a data directory
+  manifest.jsonl   a head, one line per file, and a last line with their number and a checksum
+  data/...         the files under their names in the data directory
 
-The manifest is written when everything else is on the disk, so without its last line a backup is
-not whole. Of a file the bytes from `start` to `end` are noted; whatever else belongs to its size is
-zero, and takes no room.
+The manifest is written after everything else is on disk, so a backup without its last line is
+incomplete. Only the bytes from `start` to `end` of a file are copied; the rest of its size is zero
+and takes no space.
 """
 
 import os
@@ -79,39 +79,39 @@ def read_manifest(folder: str) -> Manifest:
         with open(path, "rb") as file:
             *lines, last = file.read().splitlines(keepends=True)
     except FileNotFoundError:
-        raise UnusableData(f"{path} is missing: no backup, or one that did not finish") from None
+        raise UnusableData(f"{path} is missing: not a backup, or one that did not finish") from None
     except ValueError:  # not even one line
         raise UnusableData(f"{path}: it is empty") from None
     try:
         end = msgspec.json.decode(last, type=ManifestEnd)
         if crc32c(b"".join(lines)) != end.crc or len(lines) != end.files + 1:
-            raise UnusableData(f"{path}: its checksum does not fit, it is not as it was written")
+            raise UnusableData(f"{path}: checksum mismatch")
         head = msgspec.json.decode(lines[0], type=ManifestHead)
         if head.weir_backup != FORMAT:
-            raise UnusableData(f"{path}: a backup of format {head.weir_backup}, known is {FORMAT}")
+            raise UnusableData(f"{path}: backup format {head.weir_backup}, expected {FORMAT}")
         copies = [msgspec.json.decode(line, type=Copy) for line in lines[1:]]
     except msgspec.MsgspecError as error:
-        raise UnusableData(f"{path}: not a manifest, or cut off: {error}") from None
+        raise UnusableData(f"{path}: not a manifest, or truncated: {error}") from None
     for copy in copies:
         if copy.path.startswith("/") or ".." in PurePosixPath(copy.path).parts:
-            raise UnusableData(f"{path}: {copy.path} leads out of the backup")
+            raise UnusableData(f"{path}: {copy.path} points outside the backup")
     return Manifest(head, {copy.path: copy for copy in copies})
 
 
 def check_sizes(folder: str, copies: Iterable[Copy]) -> None:
-    """What can be seen without reading everything."""
+    """A quick check that does not read the contents."""
     for copy in copies:
         path = os.path.join(folder, DATA, copy.path)
         try:
             size = os.stat(path).st_size
         except FileNotFoundError:
-            raise UnusableData(f"{path} is missing: the backup is not whole") from None
+            raise UnusableData(f"{path} is missing: the backup is incomplete") from None
         if size != copy.size:
-            raise DamagedData(path, min(size, copy.size), f"{size} bytes, {copy.size} were noted")
+            raise DamagedData(path, min(size, copy.size), f"{size} bytes, expected {copy.size}")
 
 
 class Copier:
-    """Copies files from one folder into another under the same names, with parents as needed."""
+    """Copies files to another folder under the same names, creating parents as needed."""
 
     def __init__(self, source: str, target: str) -> None:
         self._source = source
@@ -119,8 +119,8 @@ class Copier:
         self._files = Files()
 
     def copy(self, path: str, start: int, end: int, size: int | None = None) -> Copy:
-        """A range of a file; less of it where the file is shorter, DamagedData where the disk does
-        not give it back."""
+        """A range of a file, shorter if the file is; raises DamagedData if the disk cannot read
+        it."""
         source = os.open(os.path.join(self._source, path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             target = self._create(path)
@@ -155,13 +155,13 @@ class Copier:
         return Copy(path, size or len(data), 0, len(data), crc32c(data))
 
     def note(self, path: str) -> Copy:
-        """A file that someone else wrote into the target."""
+        """A file that was written to the target elsewhere."""
         whole = os.path.join(self._target, path)
         size = os.stat(whole).st_size
         return Copy(path, size, 0, size, checksum(whole, 0, size))
 
     def link(self, base: str, known: Copy) -> bool:
-        """Share the file of an earlier backup if ours has the same bytes, and it has them still."""
+        """Hard-link the file of an earlier backup if it is intact and identical."""
         ours, theirs = (
             os.path.join(folder, known.path) for folder in (self._source, os.path.join(base, DATA))
         )
@@ -173,7 +173,7 @@ class Copier:
             if any(checksum(p, known.start, known.end) != known.crc for p in (ours, theirs)):
                 return False
             os.link(theirs, path)
-        except OSError:  # on another disk, or no longer there, or not to be read
+        except OSError:  # on another disk, missing, or unreadable
             return False
         return True
 
@@ -184,7 +184,7 @@ class Copier:
 
 
 def checksum(path: str, start: int, end: int) -> int:
-    """Of a range, or of what there is of it."""
+    """The checksum of a range, as far as it exists."""
     crc = 0
     with open(path, "rb") as file:
         file.seek(start)

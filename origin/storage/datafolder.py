@@ -1,4 +1,4 @@
-"""The data directory of the file modes: which files it has, and who owns each kind."""
+"""The data directory of the file modes: its files, and the owner of each kind."""
 
 import os
 
@@ -14,7 +14,7 @@ class DataFolder:
     def __init__(
         self, path: str, files: Files, *, journal_bytes: int = 0, synced: bool = True
     ) -> None:
-        """Without a size of journal files it is only looked at."""
+        """Without a journal file size, the folder is read-only."""
         self.path = path
         self.files = files
         self.synced = synced

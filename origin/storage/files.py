@@ -1,4 +1,4 @@
-"""The handful of file operations the store stands on, in one place so that tests can break them."""
+"""The file operations used by the store, in one place so that tests can make them fail."""
 
 import ctypes
 import fcntl
@@ -13,7 +13,7 @@ MOST_BUFFERS = os.sysconf("SC_IOV_MAX")
 
 PUNCH_HOLE = 0x03  # and keep the size
 
-RESTORING = "restoring"  # a file in a data directory that is not whole yet
+RESTORING = "restoring"  # marks an incomplete data directory
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,7 +43,7 @@ class Files:
             position += written
 
     def write_synced(self, fd: int, buffers: list[bytes], position: int) -> None:
-        """Write and sync in one call: for a thread, each return to the interpreter costs."""
+        """Write and sync in one call: each return to the interpreter costs a thread time."""
         written = 0
         if len(buffers) <= MOST_BUFFERS:
             written = os.pwritev(fd, buffers, position, os.RWF_DSYNC)
@@ -52,7 +52,7 @@ class Files:
             self.sync(fd)
 
     def punch(self, fd: int, size_bytes: int) -> None:
-        """Give the beginning of a file back to the disk; its positions stay as they are."""
+        """Free the beginning of a file on disk; positions stay the same."""
         if _libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(size_bytes)) != 0:
             raise _last_error()
 
@@ -72,7 +72,7 @@ class Files:
         os.fdatasync(fd)
 
     def sync_all(self, fds: list[int]) -> None:
-        """All these files of one file system; for many, one sync of the whole is far quicker."""
+        """Sync files of one file system; for many, syncing the whole file system is far faster."""
         if len(fds) <= SYNC_EACH:
             for fd in fds:
                 self.sync(fd)
@@ -84,7 +84,7 @@ class Files:
             os.fsync(fd)
 
     def sync_disk(self, path: str) -> None:
-        """Everything of the file system on which this folder is."""
+        """Sync the whole file system of this folder."""
         with opened_folder(path) as fd:
             _sync_file_system(fd)
 
@@ -120,7 +120,7 @@ def _last_error() -> OSError:
 
 
 def lock_directory(data_dir: str) -> int:
-    """One process owns a data directory; the lock dies with it."""
+    """One process owns a data directory; the lock is released when it dies."""
     Files().sync_dir(os.path.dirname(os.path.abspath(data_dir)))
     path = os.path.join(data_dir, "lock")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
@@ -139,4 +139,4 @@ def lock_directory(data_dir: str) -> int:
 def refuse_unfinished(data_dir: str) -> None:
     path = os.path.join(data_dir, RESTORING)
     if os.path.exists(path):
-        raise UnusableData(f"{path}: a restore did not finish; empty the folder, restore again")
+        raise UnusableData(f"{path}: a restore did not finish; empty the folder and retry")

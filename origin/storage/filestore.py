@@ -1,7 +1,7 @@
 """`file-durable` and `file-fast`: one journal for all streams, a segment file for each.
 
-Life of an append: staged on the event loop, written and synced with everything else that waits
-(`commit`), published into the stream's recent bytes (`stored`), acknowledged. A checkpoint later
+An append is staged on the event loop, written and synced with everything else that is waiting
+(`commit`), published to the stream's recent bytes (`stored`), and acknowledged. A checkpoint later
 moves it to its segment (`checkpoints`).
 """
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 RETRY_SECS = 1.0
 FIRST_CHECKPOINT_SECS = 1.0
-TRIM_SECS = 1.0  # until what a snapshot made superfluous is given back
+TRIM_SECS = 1.0  # until data replaced by a snapshot is freed
 RESERVE_BYTES = 256 * 1024
 
 
@@ -122,7 +122,7 @@ class FileStorage:
         self.checkpoints.schedule(0 if self.journal_files.older else delay_s)
 
     async def close(self) -> None:
-        """Settle what is staged; the journal keeps it, and the next start reads it from there."""
+        """Settle what is staged; the journal keeps it for the next start."""
         await self._commit.drain()
         self.checkpoints.abandon()
         await self.journal_files.close()
@@ -140,7 +140,7 @@ class FileStorage:
         return None if self._commit.failure is None else str(self._commit.failure)
 
     def admits(self, size_bytes: int, *, urgent: bool = False) -> bool:
-        """All that is pending must fit one journal file, so a batch always takes all of it."""
+        """Everything pending must fit one journal file, so that a batch can take it all."""
         if self._commit.failure is not None:
             raise StorageFailed(str(self._commit.failure))
         need = self._commit.pending_bytes + size_bytes + (0 if urgent else self._reserve_bytes)
@@ -152,7 +152,7 @@ class FileStorage:
         return False
 
     def when_room(self, retry: Callable[[], None]) -> None:
-        if not self._waiting:  # what they wait for may be a batch that never lands
+        if not self._waiting:  # otherwise they might wait for a batch that never commits
             self._commit.barrier(self._tell_waiting)
         self._waiting.append(retry)
 
@@ -161,7 +161,7 @@ class FileStorage:
             self._retry_waiting()
 
     def _go_on(self) -> None:
-        """A spare journal file has come, or could not be made."""
+        """A spare journal file is ready, or could not be created."""
         self._commit.start_batch()
         self.checkpoints.cut_if_idle()
         self._retry_waiting()
@@ -178,7 +178,7 @@ class FileStorage:
         for record in records:
             if type(record) is Created:
                 self._streams[state.id] = Stored(state, state.base)
-            elif type(record) is Removed:  # noted now: a cut may seal before this is published
+            elif type(record) is Removed:  # recorded now: a cut may come before it is published
                 del self.checkpoints.changed[state.id]
                 self.checkpoints.removed.append(state.id)
         encoded = encode_records(records)
@@ -188,7 +188,7 @@ class FileStorage:
         self._commit.barrier(done)
 
     def _seal(self, pending: list[Unit], size_bytes: int) -> Batch | None:
-        """Seal all that is pending; None if it waits for a file, which nobody admitted it to."""
+        """Seal everything pending; None if it must wait for a file."""
         place = self.journal_files.place(size_bytes)
         if place is None:
             return None
@@ -217,8 +217,8 @@ class FileStorage:
             self._retry_waiting()
 
     def _forget(self, stream_id: int) -> None:
-        """Its removal is in the journal, so its segment can go now; if that fails, the next
-        checkpoint tries again."""
+        """Its removal is in the journal, so its segment can be deleted; if that fails, the next
+        checkpoint retries."""
         if self._streams.pop(stream_id).extent.end and self.folder.synced:
             remove = partial(self.folder.segments.remove, stream_id)
             self._loop.run_in_executor(self._readers, self.folder.reclaimer.do, remove)
@@ -236,7 +236,7 @@ class FileStorage:
             return data
         stored = self._stored(stream_id)
         border, extent = stored.flushed, stored.extent
-        # Take the newest bytes before the thread runs: a checkpoint may drop them meanwhile.
+        # Take the newest bytes before the thread runs: a checkpoint may free them meanwhile.
         newest = b""
         if end > border and stored.recent is not None:
             newest = stored.recent.read(border, end)
@@ -280,7 +280,7 @@ class FileStorage:
         try:
             return await self._loop.run_in_executor(self._readers, work)
         except DamagedData:
-            if start < self._stored(stream_id).floor:  # given back meanwhile, or removed
+            if start < self._stored(stream_id).floor:  # freed meanwhile, or removed
                 raise BelowFloor(stream_id) from None
             raise
 
@@ -298,5 +298,5 @@ class FileStorage:
         if self.folder.synced:
             remove = partial(self.folder.blobs.remove, blob)
             self._loop.run_in_executor(self._blob_workers, self.folder.reclaimer.do, remove)
-        else:  # a power cut may still take back the record that made it superfluous
+        else:  # a power cut may still undo the record that made it obsolete
             self.checkpoints.drop_blob(blob)

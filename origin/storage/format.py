@@ -1,8 +1,8 @@
-"""Bytes of the journal, the segments and the catalog, and nothing but bytes.
+"""The byte formats of the journal, the segments and the catalog. Pure.
 
 docs/storage-format.md has the tables. All integers are little-endian; every checksum is CRC-32C.
-A journal's checksums start from its own random salt, so that user data which happens to look like
-a batch, or was made to, is never taken for one.
+A journal's checksums are seeded with its random salt, so that user data that looks like a batch,
+by accident or on purpose, is never mistaken for one.
 """
 
 import struct
@@ -23,7 +23,7 @@ SYNCED = 1
 
 BATCH_MAGIC = b"\xf7WbT"
 BATCH_HEADER = struct.Struct("<4sIQII")  # magic, payload length, batch number, payload crc, crc
-_LENGTHS = struct.Struct("<II")  # of a record and of the data behind it
+_LENGTHS = struct.Struct("<II")  # of a record and of the data after it
 
 BLOCK_MAGIC = b"\xf7WbK"
 BLOCK_HEADER = struct.Struct("<4sIQQQII")  # magic, appends, stream, start, length, crcs
@@ -41,7 +41,7 @@ _record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Recor
 
 
 class Malformed(ValueError):
-    """Bytes that are not what they should be, with the reason."""
+    """Invalid bytes, with the reason."""
 
 
 # -- records ---------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def decode_records(payload: bytes) -> Iterator[Record]:
         record = _record_decoder.decode(view[start : start + length])
         if tail:
             if type(record) is not Appended:
-                raise Malformed("data behind a record that has none")
+                raise Malformed("unexpected data after a record")
             record = msgspec.structs.replace(record, data=payload[start + length : position])
         yield record
 
@@ -95,12 +95,12 @@ def encode_journal_head(head: JournalHead) -> bytes:
 
 def decode_journal_head(data: bytes) -> JournalHead:
     if len(data) < JOURNAL_HEADER.size:
-        raise Malformed("journal header is cut off")
+        raise Malformed("truncated journal header")
     magic, flags, salt, number, size_bytes, crc = JOURNAL_HEADER.unpack_from(data)
     if magic != JOURNAL_MAGIC:
         raise Malformed("not a journal file of this format")
     if crc32c(data[: JOURNAL_HEADER.size - 4]) != crc:
-        raise Malformed("journal header checksum")
+        raise Malformed("journal header checksum mismatch")
     return JournalHead(bool(flags & SYNCED), salt, number, size_bytes)
 
 
@@ -116,7 +116,7 @@ def encode_batch(buffers: Sequence[bytes], number: int, salt: int) -> list[bytes
 
 
 def _joined(buffers: Sequence[bytes]) -> list[bytes]:
-    """Runs of small buffers as one, because a system call takes only so many."""
+    """Join runs of small buffers, because a system call accepts a limited number."""
     result: list[bytes] = []
     run: list[bytes] = []
     for buffer in buffers:
@@ -129,7 +129,7 @@ def _joined(buffers: Sequence[bytes]) -> list[bytes]:
 
 
 def decode_batch(data: bytes, position: int, salt: int) -> tuple[int, bytes] | None:
-    """(batch number, payload) of the batch at `position`, or None if none is whole there."""
+    """(batch number, payload) of the batch at `position`, or None if it is not whole."""
     start = position + BATCH_HEADER.size
     if start > len(data):
         return None
@@ -143,7 +143,7 @@ def decode_batch(data: bytes, position: int, salt: int) -> tuple[int, bytes] | N
 
 
 def find_batch(data: bytes, position: int, salt: int, least: int) -> int | None:
-    """Where, from `position` on, a whole batch numbered at least `least` begins."""
+    """Position of the first whole batch at or after `position` numbered at least `least`."""
     while (position := data.find(BATCH_MAGIC, position)) >= 0:
         found = decode_batch(data, position, salt)
         if found is not None and found[0] >= least:
@@ -160,7 +160,7 @@ def encode_watermark(batch: int, journal: int, end: int) -> bytes:
 def decode_watermark(data: bytes) -> tuple[int, int, int]:
     """(batch, journal file, end) of the last acknowledged batch."""
     if len(data) < WATERMARK.size:
-        raise Malformed("watermark is cut off")
+        raise Malformed("truncated watermark")
     batch, journal, end, crc = WATERMARK.unpack_from(data)
     if crc32c(data[: WATERMARK.size - 4]) != crc:
         raise Malformed("watermark checksum")
@@ -171,7 +171,7 @@ def decode_watermark(data: bytes) -> tuple[int, int, int]:
 
 
 class Extent(NamedTuple):
-    """The part of a segment file that counts: from its first block to behind its last."""
+    """The valid part of a segment file, from its first block to the end of its last."""
 
     first: int
     end: int
@@ -214,17 +214,17 @@ def encode_block(stream_id: int, start: int, parts: Sequence[bytes]) -> list[byt
 
 def decode_block_head(data: bytes | memoryview) -> BlockHead:
     if len(data) < BLOCK_HEADER.size:
-        raise Malformed("block header is cut off")
+        raise Malformed("truncated block header")
     magic, appends, stream_id, start, length, body_crc, crc = BLOCK_HEADER.unpack_from(data)
     if magic != BLOCK_MAGIC or crc32c(data[: BLOCK_HEADER.size - 4]) != crc:
-        raise Malformed("block header checksum")
+        raise Malformed("block header checksum mismatch")
     return BlockHead(appends, stream_id, start, length, body_crc)
 
 
 def check_block_body(head: BlockHead, body: memoryview) -> memoryview:
     """The payload of a block whose table and payload are `body`."""
     if len(body) != head.table_bytes + head.length:
-        raise Malformed("block is cut off")
+        raise Malformed("truncated block")
     if crc32c(body) != head.body_crc:
         raise Malformed("block checksum")
     return body[head.table_bytes :]
@@ -242,7 +242,7 @@ def block_boundaries(head: BlockHead, body: memoryview) -> list[int]:
 class CatalogStream(Struct, frozen=True, array_like=True, tag="stream"):
     """A stream as of a checkpoint; its segment holds positions below `flushed`.
 
-    What lies before `segment_first` in the file is below the stream's floor, and punched out.
+    Everything before `segment_first` in the file is below the stream's floor, and punched out.
     """
 
     id: int
@@ -285,7 +285,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frames(data: bytes) -> Iterator[tuple[int, Frame]]:
-    """(end position, frame) of each whole frame, up to the first that is not."""
+    """(end position, frame) of each frame, up to the first incomplete one."""
     position = len(CATALOG_MAGIC)
     view = memoryview(data)
     while position + FRAME_HEADER.size <= len(data):

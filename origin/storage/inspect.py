@@ -1,4 +1,4 @@
-"""`weir fsck` and `weir dump`: a data directory for human eyes. Both only read."""
+"""`weir fsck` and `weir dump`: inspect a data directory. Both only read."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ PREVIEW_BYTES = 60
 
 @dataclass(frozen=True, slots=True)
 class FoundStream:
-    """A stream and a way to its appends, whatever the mode."""
+    """A stream with access to its appends, in any mode."""
 
     state: StreamState
     appends: Callable[[], Iterator[tuple[int, bytes]]]
@@ -32,7 +32,7 @@ class FoundStream:
 
 
 def fsck(data_dir: str, out: TextIO) -> int:
-    """Verify every byte that counts; 0 when all of it is sound, 1 otherwise."""
+    """Verify all live bytes; 0 if they are intact, 1 otherwise."""
     damages = 0
     refuse_unfinished(data_dir)
     try:
@@ -63,7 +63,7 @@ def dump(data_dir: str, name: str | None, out: TextIO) -> int:
                 offset = format_offset(stream.state.id, position)
                 print(f"  {offset} {len(data):>8} {preview(data)}", file=out)
     if name is not None and not chosen:
-        print(f"there is no stream {name}", file=out)
+        print(f"no stream {name}", file=out)
         return 1
     return 0
 
@@ -76,7 +76,7 @@ def _find(data_dir: str) -> Iterator[FoundStream]:
                 yield FoundStream(state, partial(shard.appends, state.id), shard.path, folder.blobs)
         return
     if not os.path.exists(folder.catalog_path):
-        raise DamagedData(folder.catalog_path, 0, "there is no catalog here")
+        raise DamagedData(folder.catalog_path, 0, "no catalog found")
     segments = folder.segments
     for stored in recover(folder.catalog_path, folder.journal).streams.values():
         path = segments.path(stored.state.id)
@@ -87,13 +87,13 @@ def _check(stream: FoundStream) -> None:
     state = stream.state
     first = end = max(state.base, state.floor)
     for position, data in stream.appends():
-        if position + len(data) <= first:  # not given back yet
+        if position + len(data) <= first:  # not freed yet
             continue
-        if max(position, first) != end:  # the floor may lie within an append
+        if max(position, first) != end:  # the floor may be within an append
             raise DamagedData(stream.path, 0, f"position {end} is missing")
         end = position + len(data)
     if end != state.tail:
-        raise DamagedData(stream.path, 0, f"bytes end at {end}, not {state.tail}")
+        raise DamagedData(stream.path, 0, f"data ends at {end}, expected {state.tail}")
     if state.snapshot is not None:
         stream.blobs.verify(state.snapshot)
 

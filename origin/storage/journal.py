@@ -1,8 +1,8 @@
 """The shared journal: fixed-size files of batches, and the watermark of what was acknowledged.
 
-A journal file has its full size from the start and its name is durable before the first batch, so
-a shorter file is damage, never a torn write. The watermark is a mapped page, written after each
-sync: it survives the death of the process and tells recovery that a missing batch was acknowledged.
+A journal file has its full size from the start, and its name is durable before the first batch, so
+a shorter file is damaged, never a torn write. The watermark is a mapped page, written after each
+sync: it survives a process crash and shows recovery whether a missing batch was acknowledged.
 """
 
 import mmap
@@ -49,7 +49,7 @@ class BatchPlace:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The newest batch that recovery found whole, as it stands in its file."""
+    """The newest whole batch found by recovery."""
 
     path: str
     position: int
@@ -66,13 +66,13 @@ class Journal:
         self._open: set[int] = set()  # descriptors of the files in use
 
     def list_files(self) -> list[tuple[int, str]]:
-        """(number, path) of the journal files there are, in order."""
+        """(number, path) of the existing journal files, in order."""
         names = (_NAME.fullmatch(name) for name in os.listdir(self._folder))
         found = [(int(m[1]), os.path.join(self._folder, m[0])) for m in names if m]
         return sorted(found)
 
     def create_file(self, number: int) -> JournalFile:
-        """Under its name only when whole and durable, so recovery never meets half a file."""
+        """It gets its name only when it is durable, so recovery never finds a partial file."""
         path = os.path.join(self._folder, f"{number:012d}.journal")
         temporary = path + ".new"
         salt = secrets.randbits(32)
@@ -96,10 +96,10 @@ class Journal:
         return JournalFile(number, path, fd, salt, self._file_bytes)
 
     def reopen(self, number: int, path: str, salt: int, last: LastBatch | None) -> JournalFile:
-        """A file of an earlier run: made durable as it is, and full for all we care.
+        """A file of an earlier run: made durable as it is, and treated as full.
 
-        Its last batch may have met a failed sync, after which the system takes pages for written
-        that are not: it is written once more.
+        The sync of its last batch may have failed, after which the system considers unwritten pages
+        written. So that batch is written again.
         """
         fd = self._files.open(path)
         self._open.add(fd)
@@ -129,7 +129,7 @@ class Journal:
     def open_watermark(self) -> None:
         fd = self._files.open(self.watermark_path, create=True)
         try:
-            # Not a hole: storing into a map that finds no space would end the process.
+            # Not a hole: writing to a mapped page without disk space would kill the process.
             os.posix_fallocate(fd, 0, mmap.PAGESIZE)
             self._watermark = mmap.mmap(fd, mmap.PAGESIZE)
         finally:

@@ -1,7 +1,7 @@
 """Where batches go: the journal file in use, a spare behind it, older ones until they are retired.
 
-Older files stay until a checkpoint has moved what they hold. The spare is made in a thread before
-it is needed. Without one, a full journal takes no more.
+Older files stay until a checkpoint has moved their contents. The spare is created in a thread
+before it is needed. Without one, a full journal accepts no more.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ class JournalFiles:
         retry_s: float,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called when a spare has come, or could not be made."""
+        """`on_change` is called when a spare is ready, or could not be created."""
         self._journal = journal
         self._workers = workers
         self._max_files = max_files
@@ -43,7 +43,7 @@ class JournalFiles:
         self._is_closing = False
 
     def admits(self, size_bytes: int) -> bool:
-        """Whether one file, this or the next, takes a batch of this size."""
+        """Whether a batch of this size fits in this file or the next."""
         if size_bytes <= self.current.room_bytes:
             return True
         return self.spare is not None and size_bytes <= self.spare.room_bytes
@@ -61,7 +61,7 @@ class JournalFiles:
         return place
 
     def hand_over(self) -> list[JournalFile]:
-        """Go on in the spare; all files before it are the caller's to retire."""
+        """Switch to the spare; the caller retires all files before it."""
         self._open_spare()
         retired, self.older = self.older, []
         return retired
@@ -76,7 +76,7 @@ class JournalFiles:
     def want_spare(self) -> None:
         if self.spare is not None or self._making is not None or self._is_closing:
             return
-        # Beyond the limit only a checkpoint helps: wait for it, or give the next its file.
+        # Beyond the limit only a checkpoint helps: wait for it, or give the next one its file.
         if not self._is_retiring or len(self.older) + 1 < self._max_files:
             self._making = asyncio.get_running_loop().create_task(self._make_spare())
 
@@ -101,7 +101,7 @@ class JournalFiles:
             self.no_space = None
         except OSError as error:
             if self.no_space is None:
-                log.error("no new journal file, appends will be refused: %s", error)
+                log.error("cannot create a journal file, refusing appends: %s", error)
             self.no_space = error
             loop.call_later(self._retry_s, self.want_spare)
         finally:

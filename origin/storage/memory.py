@@ -1,4 +1,4 @@
-"""`memory`: the same interface with nothing behind it. A restart starts empty."""
+"""`memory`: the same interface without persistence. A restart starts empty."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class MemoryStorage:
                 self._streams[record.id] = RecentAppends(state.base)
             elif type(record) is Appended:
                 self._streams[record.id].append(record.data)
-            elif type(record) is Trimmed:  # not before it counts for readers
+            elif type(record) is Trimmed:  # only once readers see it
                 self._loop.call_soon(self._streams[record.id].drop_below, record.floor)
             elif type(record) is Removed:
                 del self._streams[record.id]

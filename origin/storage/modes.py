@@ -1,6 +1,6 @@
-"""Which storage a configuration means.
+"""Selects the storage for a configuration.
 
-Apart from the package itself, so that whoever only knows its errors need not load every engine.
+Separate from the package, so that importing its errors does not load every engine.
 """
 
 import os
@@ -31,7 +31,7 @@ def open_storage(config: OriginConfig) -> Storage:
 
 
 def refuse_other_mode(data_dir: str, mode: str) -> None:
-    """Streams must not seem to vanish because a directory was opened with another engine."""
+    """Streams must not seem to disappear because another engine opened the directory."""
     other = "catalog" if mode == "acid" else "acid"
     path = os.path.join(data_dir, other)
     if os.path.exists(path):

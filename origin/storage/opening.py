@@ -1,4 +1,4 @@
-"""What a start does to the files of a data directory: recover, make durable, clear leftovers."""
+"""Prepares a data directory at startup: recover, make durable, remove leftovers."""
 
 import logging
 import os
@@ -24,12 +24,12 @@ class Opened:
 
 
 def open_folder(folder: DataFolder) -> Opened:
-    """Leaves the journal as it is: the first checkpoint retires it."""
+    """The journal is left unchanged: the first checkpoint retires it."""
     if not os.path.exists(folder.catalog_path):
         _begin(folder)
     recovered = recover(folder.catalog_path, folder.journal)
-    # What was written and not synced when we died counts from now on: sync it before we
-    # delete anything because of it, and before anyone can read it.
+    # Data written but not synced before a crash is valid from now on: sync it before
+    # deleting anything because of it, and before it can be read.
     folder.catalog.open(recovered.catalog_end, recovered.catalog_tail)
     last = recovered.last_batch
     *older, current = [
@@ -42,13 +42,13 @@ def open_folder(folder: DataFolder) -> Opened:
     try:
         spare = folder.journal.create_file(current.number + 1)
     except OSError as error:
-        log.error("no new journal file, appends will be refused: %s", error)
+        log.error("cannot create a journal file, refusing appends: %s", error)
         return Opened(recovered, older, current, None, error)
     return Opened(recovered, older, current, spare, None)
 
 
 def _begin(folder: DataFolder) -> None:
-    """An empty journal and a catalog that says so."""
+    """Create an empty journal and catalog."""
     _refuse_orphans(folder)
     first = folder.journal.create_file(1)
     folder.journal.release(first)
@@ -59,24 +59,24 @@ def _begin(folder: DataFolder) -> None:
 
 
 def _refuse_orphans(folder: DataFolder) -> None:
-    """A journal beyond its first, empty file without a catalog means the catalog was lost."""
+    """A journal with data but no catalog means that the catalog was lost."""
     found = folder.journal.list_files()
     segments = os.listdir(folder.segments_path)
     if len(found) > 1 or segments or os.path.exists(folder.journal.watermark_path):
-        raise DamagedData(folder.catalog_path, 0, "the catalog is missing, but data is there")
+        raise DamagedData(folder.catalog_path, 0, "the catalog is missing, but there is data")
     for _, path in found:
         folder.files.unlink(path)
 
 
 def _drop_leftovers(folder: DataFolder, recovered: Recovered) -> None:
-    """Files that a crash left between two steps: unfinished, retired, or no stream's."""
+    """Files left by a crash: unfinished, retired, or without a stream."""
     files, segments, blobs = folder.files, folder.segments, folder.blobs
     for name in os.listdir(folder.journal_path):
         if name.endswith(".new"):
             files.unlink(os.path.join(folder.journal_path, name))
     steps: list[Step] = []
     for number, path in folder.journal.list_files():
-        if number > recovered.journals[-1][0]:  # empty, and its name is wanted again
+        if number > recovered.journals[-1][0]:  # empty, and its name will be reused
             files.unlink(path)
         elif number < recovered.journals[0][0]:
             steps.append(partial(files.unlink, path))
@@ -84,10 +84,10 @@ def _drop_leftovers(folder: DataFolder, recovered: Recovered) -> None:
     named = {s.state.snapshot.blob for s in streams.values() if s.state.snapshot}
     steps += [partial(blobs.remove, blob) for blob in blobs.leftovers(named)]
     for stored in streams.values():
-        if stored.extent.first:  # perhaps the last punch never came
+        if stored.extent.first:  # the last punch may not have happened
             steps.append(partial(_punch, folder, stored.state.id, stored.extent.first))
     for stream_id in set(segments.found()) - recovered.cataloged:
-        if stream_id in streams:  # its next flush begins anew; no backup knows this one
+        if stream_id in streams:  # its next flush starts a new file; no backup refers to this one
             segments.remove(stream_id)
         else:
             steps.append(partial(segments.remove, stream_id))
@@ -97,5 +97,5 @@ def _drop_leftovers(folder: DataFolder, recovered: Recovered) -> None:
 def _punch(folder: DataFolder, stream_id: int, first: int) -> None:
     try:
         folder.segments.punch(stream_id, first)
-    except OSError as error:  # not every file system can
-        log.warning("nothing given back: %s", error)
+    except OSError as error:  # not supported by every file system
+        log.warning("could not free disk space: %s", error)

@@ -1,4 +1,4 @@
-"""A run of appends kept in memory: all of a stream in memory mode, its newest part elsewhere."""
+"""A run of appends in memory: the whole stream in memory mode, its newest part in other modes."""
 
 from bisect import bisect_left, bisect_right
 
@@ -36,7 +36,7 @@ class RecentAppends:
         return b"".join(parts)[cut : cut + end - start]
 
     def slices(self, start: int, end: int) -> list[bytes]:
-        """What `read` returns, one piece for each append."""
+        """The result of `read`, one piece per append."""
         if start >= end:
             return []
         first = bisect_right(self._starts, start) - 1
@@ -54,6 +54,6 @@ class RecentAppends:
         """Forget parts that end at or before `position`."""
         count = bisect_left(self._starts, position)
         if count and (self._starts[count] if count < len(self._starts) else self.end) > position:
-            count -= 1  # it lies within the last of them
+            count -= 1  # it is within the last of them
         del self._starts[:count]
         del self.parts[:count]

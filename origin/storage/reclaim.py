@@ -1,10 +1,10 @@
-"""Deletions, and the lock by which a backup holds them off.
+"""Deletions, and the lock that lets a backup postpone them.
 
-A backup copies files that the running server would delete, or punch holes into, a moment later. So
-it holds the data directory itself locked (`flock`) while it copies. Whoever deletes takes that lock
-too, shared and without waiting; while it cannot be had, deletions wait here in memory. The lock
-dies with its process: a killed backup holds nothing back. What waits when the server dies is found
-and deleted by its next start, as after any crash.
+A backup copies files that the running server might delete, or punch holes into, meanwhile. So it
+locks the data directory itself (`flock`) while it copies. Deletions take that lock too, shared and
+without waiting; while it is not available, they wait here in memory. The lock is released when its
+process ends, so a killed backup blocks nothing. Deletions pending when the server dies are found
+and done at its next start, as after any crash.
 """
 
 import fcntl
@@ -19,14 +19,14 @@ from origin.storage.files import opened_folder
 
 log = logging.getLogger("weir.storage")
 
-PATIENCE_SECS = 10.0  # with deletions under way, and with another backup
+PATIENCE_SECS = 10.0  # for running deletions, and for another backup
 POLL_SECS = 0.02
 
 Step = Callable[[], None]
 
 
 class Reclaimer:
-    """Its methods run in any thread."""
+    """Thread-safe."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
@@ -37,7 +37,7 @@ class Reclaimer:
         return bool(self._waiting)
 
     def do(self, *steps: Step) -> None:
-        """Delete now or when the backup has ended; what fails is left to the next start."""
+        """Delete now, or when the backup has ended; failures are left to the next start."""
         self._waiting.extend(steps)
         self.settle()
 
@@ -49,7 +49,7 @@ class Reclaimer:
                 if _try_lock(fd, fcntl.LOCK_SH):
                     self._run()
         except OSError as error:
-            log.warning("nothing deleted for now: %s", error)
+            log.warning("deletions postponed: %s", error)
 
     def _run(self) -> None:
         while True:
@@ -60,12 +60,12 @@ class Reclaimer:
             try:
                 step()
             except OSError as error:
-                log.warning("not deleted: %s", error)
+                log.warning("deletion failed: %s", error)
 
 
 @contextmanager
 def pinned(data_dir: str) -> Iterator[None]:
-    """Inside, no file of this data directory that counted at the beginning goes away."""
+    """Inside, no live file of this data directory is deleted."""
     deadline = time.monotonic() + PATIENCE_SECS
     with opened_folder(data_dir) as fd:
         while not _try_lock(fd, fcntl.LOCK_EX):

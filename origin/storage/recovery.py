@@ -1,10 +1,10 @@
-"""From a data directory to the streams it holds: catalog first, then every whole batch after it.
+"""From a data directory to its streams: the catalog first, then every whole batch after it.
 
-The journal may end in one torn batch, because a batch starts only after the one before it was
+The journal may end in one torn batch, because a batch starts only after the previous one was
 synced. So when a batch is not whole, exactly one of these is true:
-  - nothing valid follows and the watermark is not beyond it: a torn write nobody was told about;
+  - nothing valid follows and the watermark is not beyond it: a torn write, never acknowledged;
   - a later batch follows, or the watermark is beyond it: acknowledged data is damaged, and we
-    refuse with file and position instead of serving less than was promised.
+    refuse with file and position instead of losing acknowledged data.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Recovered:
     next_batch: int
     catalog_end: int
     cataloged: frozenset[int]
-    catalog_tail: bytes  # the newest checkpoint, as it stands before `catalog_end`
+    catalog_tail: bytes  # the newest checkpoint, which ends at `catalog_end`
     touched: set[int] = field(default_factory=set)
     removed: set[int] = field(default_factory=set)
     # Number, path, salt of the files that were read.
@@ -64,7 +64,7 @@ def recover(catalog_path: str, journal: Journal) -> Recovered:
         raise DamagedData(
             catalog_path,
             contents.end,
-            f"it asks for journal file {checkpoint.journal}, which is not there",
+            f"journal file {checkpoint.journal} is missing",
         )
     result = Recovered(
         streams, checkpoint.next_batch, contents.end, frozenset(streams), contents.tail
@@ -92,7 +92,7 @@ def _replay(result: Recovered, record: Record) -> None:
         return
     if type(record) is Appended:
         if record.start != stored.state.tail:
-            raise Malformed(f"append at {record.start}, the stream ends at {stored.state.tail}")
+            raise Malformed(f"append at {record.start}, but the stream ends at {stored.state.tail}")
         stored.add(record.data)
     elif type(record) is Trimmed:
         stored.trim(record.floor)
@@ -103,7 +103,7 @@ def _replay(result: Recovered, record: Record) -> None:
 def _batches(
     journal: Journal, files: list[tuple[int, str]], result: Recovered
 ) -> Iterator[tuple[int, str, int, bytes]]:
-    """(batch number, path, position, payload) in order; counts `result.next_batch` up."""
+    """(batch number, path, position, payload) in order; advances `result.next_batch`."""
     scans = [_scan(number, path) for number, path in files]
     used = 1
     for index, scan in enumerate(scans):
@@ -131,22 +131,22 @@ def _scan(number: int, path: str) -> _Scan:
     try:
         head = decode_journal_head(data)
         if head.number != number:
-            raise Malformed(f"it holds journal {head.number}")
+            raise Malformed(f"it contains journal {head.number}")
     except Malformed as error:
         raise DamagedData(path, 0, str(error)) from None
     if len(data) < head.size_bytes:
-        raise DamagedData(path, len(data), f"cut off, {head.size_bytes} bytes were allocated")
+        raise DamagedData(path, len(data), f"truncated; {head.size_bytes} bytes were allocated")
     return _Scan(path, number, head, data)
 
 
 def _check_end(scan: _Scan, position: int, later: list[_Scan], next_batch: int) -> None:
-    """Nothing may follow the first batch that is not whole, except what a next file begins with."""
+    """Nothing may follow the first torn batch, except that batch at the start of the next file."""
     if not scan.head.synced:
-        return  # file-fast promises nothing about the order in which pages reach the disk
+        return  # file-fast does not guarantee the order in which pages reach the disk
     follower = find_batch(scan.data, position, scan.head.salt, next_batch)
     if follower is not None:
         raise DamagedData(
-            scan.path, position, f"batch {next_batch} is not whole, a later one is at {follower}"
+            scan.path, position, f"batch {next_batch} is torn, but a later one is at {follower}"
         )
     for other in later:
         first = decode_batch(other.data, JOURNAL_HEADER_BYTES, other.head.salt)
@@ -175,10 +175,10 @@ def _check_watermark(journal: Journal, scans: list[_Scan], next_batch: int) -> N
     except Malformed as error:
         raise DamagedData(path, 0, f"{error} (delete the file to recover without it)") from None
     scan = next((s for s in scans if s.number == number), scans[-1])
-    # Without syncs a power cut may take batches and leave the watermark.
+    # Without syncs a power cut may lose batches but keep the watermark.
     if batch >= next_batch and scan.head.synced:
         raise DamagedData(
             scan.path,
             end,
-            f"batch {batch} was acknowledged, the last whole one is {next_batch - 1}",
+            f"batch {batch} was acknowledged, but the last complete one is {next_batch - 1}",
         )

@@ -1,8 +1,8 @@
 """Per-stream segment files: blocks of appends, written by checkpoints, verified on every read.
 
-A segment counts in the extent that the catalog gives it. What lies behind it was left by a
-checkpoint that did not finish and is overwritten by the next; what lies before it is below the
-stream's floor and has been given back to the disk. Index and reads run in worker threads.
+A segment is valid in the extent given by the catalog. Data after it was left by an unfinished
+checkpoint and is overwritten by the next; data before it is below the stream's floor and has been
+freed on disk. Index and reads run in worker threads.
 """
 
 import os
@@ -64,7 +64,7 @@ class Segments:
         return os.path.join(self.folder, name[:2], name + ".seg")
 
     def found(self) -> Iterator[int]:
-        """Whose files are there, counted or not."""
+        """Stream ids of all existing files, referenced or not."""
         for _, _, names in os.walk(self.folder):
             yield from (int(name[:-4], 16) for name in names if name.endswith(".seg"))
 
@@ -99,20 +99,20 @@ class Segments:
 
     def _check_length(self, stream_id: int, extent: Extent, found: int, wanted: int) -> None:
         if found != wanted:
-            reason = f"{wanted} bytes expected, {found} there"
+            reason = f"{found} bytes, expected {wanted}"
             raise DamagedData(self.path(stream_id), extent.end, reason)
 
     def block_at(self, stream_id: int, extent: Extent, position: int) -> int:
-        """Where in the file the block with this position begins."""
+        """File position of the block that contains this stream position."""
         with self._opened(stream_id, extent) as (_, _, index):
             return index.offsets[bisect_right(index.starts, position) - 1]
 
     def boundary(self, stream_id: int, extent: Extent, at_or_after: int) -> int:
-        """First append boundary at or after a position that lies inside the extent."""
+        """First append boundary at or after a position inside the extent."""
         with self._opened(stream_id, extent) as (fd, path, index):
             block = bisect_right(index.starts, at_or_after) - 1
             if block < 0:
-                raise DamagedData(path, extent.first, f"position {at_or_after} is not there")
+                raise DamagedData(path, extent.first, f"position {at_or_after} is missing")
             if index.starts[block] == at_or_after:
                 return at_or_after
             head, body, _ = next(self._blocks(fd, path, index, block, block))
@@ -122,7 +122,7 @@ class Segments:
     def write(
         self, stream_id: int, size_bytes: int, start: int, parts: Sequence[bytes]
     ) -> tuple[int, int]:
-        """Write appends behind the first `size_bytes`; returns (fd to sync and close, new size)."""
+        """Write appends after the first `size_bytes`; returns (fd to sync and close, new size)."""
         path = self.path(stream_id)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         fd = self._files.open(path, create=True)
@@ -143,7 +143,7 @@ class Segments:
             self._files.unlink(self.path(stream_id))
 
     def punch(self, stream_id: int, first: int) -> None:
-        """Give everything before `first` back to the disk."""
+        """Free everything before `first` on disk."""
         try:
             fd = self._files.open(self.path(stream_id))
         except FileNotFoundError:  # the stream was removed meanwhile
@@ -154,7 +154,7 @@ class Segments:
             self._files.close(fd)
 
     def walk(self, stream_id: int, extent: Extent) -> Iterator[Block]:
-        """Every block in order, verified: what fsck and dump look at."""
+        """Every block in order, verified: for fsck and dump."""
         with self._opened(stream_id, extent) as (fd, path, index):
             for number in range(len(index.starts)):
                 yield from self._blocks(fd, path, index, number, number)
@@ -174,7 +174,7 @@ class Segments:
     def _index(self, fd: int, path: str, stream_id: int, extent: Extent) -> Index:
         with self._lock:
             index = self._indexes.get(stream_id)
-            # One that ends before the extent knows only what is gone.
+            # An index that ends before the extent covers only removed data.
             if index is None or index.size_bytes <= extent.first:
                 index = self._indexes[stream_id] = Index(extent.first)
             while index.size_bytes < extent.end:
@@ -188,9 +188,9 @@ class Segments:
         try:
             head = decode_block_head(data)
             if head.stream_id != stream_id or (index.starts and head.start != index.end):
-                raise Malformed("block belongs elsewhere")
+                raise Malformed("block belongs to another stream or position")
             if index.size_bytes + head.size_bytes > size_bytes:
-                raise Malformed("block reaches beyond the segment")
+                raise Malformed("block extends beyond the segment")
         except Malformed as error:
             raise DamagedData(path, index.size_bytes, str(error)) from None
         return head

@@ -10,8 +10,8 @@ from protocol.stream import StreamState
 
 @dataclass(slots=True)
 class Stored:
-    """Of both, only what is not below `floor` counts. Memory may begin behind `flushed`, when the
-    floor has passed what was never flushed."""
+    """Only positions at or above `floor` are valid. Memory may begin after `flushed` if the floor
+    has passed data that was never flushed."""
 
     state: StreamState
     flushed: int
@@ -35,7 +35,7 @@ class Stored:
             raise BelowFloor(self.state.id)
 
     def read_now(self, start: int, end: int) -> bytes | None:
-        """Bytes of a range if memory has all of them."""
+        """Bytes of a range if all of them are in memory."""
         self.check_floor(start)
         if start < self.flushed or self.recent is None:
             return None

@@ -1,12 +1,12 @@
 """The report: numbers in, one self-contained HTML file out. No Spark here.
 
-data       what it is made of, filled by the run from the tables
-page       `render`: the whole file, its words and footer
-overview   headline figures and what stands out
+data       its input, filled by the run from the tables
+page       `render`: the whole file, its glossary and footer
+overview   headline figures and findings
 traffic    requests, savings, latency
 usage      streams, subjects, SSE, errors
-state      what streams hold, beside traffic
-quality    what was read and what was not
+state      the contents of streams, and their traffic
+quality    lines read, quarantined and missing
 
 tests/spark/test_report.py covers data, page, overview, traffic, usage and quality.
 """

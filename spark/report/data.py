@@ -1,7 +1,7 @@
-"""What the report is made of: plain numbers that the run takes out of the tables. Pure.
+"""The input of the report: plain numbers from the tables. Pure.
 
-Counts here, ratios in the report: sums stay sums, and every ratio is made in one place. Lists of
-streams, subjects and pairs are the largest ones only; how many there are stands beside them.
+Counts are here, ratios are computed in the report. Lists of streams, subjects and pairs have only
+the largest ones, with the total number next to them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from datetime import date, timedelta
 
 from pages.times import MINUTE_MS, STEPS_MS
 
-# Borders between the bars of the histogram of SSE sessions; the last bar is open.
+# Boundaries between the bars of the SSE session histogram; the last bar is open-ended.
 SESSION_BORDERS_MS = (1_000, 5_000, 15_000, 30_000, 45_000, 60_000, 90_000, 300_000, 3_600_000)
 
-MAX_SLOTS = 120  # a step is chosen so that a chart has at most so many
+MAX_SLOTS = 120  # most slots of a chart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class Percentiles:
 class Totals:
     """Of everything in the tables."""
 
-    requests: int  # log lines that are left after duplicates and quarantine
+    requests: int  # log lines without duplicates and quarantined ones
     verdicts: Mapping[str, int]  # requests by verdict
-    hits: int  # these three are parts of the reads that do not overlap, as in StreamTraffic
+    hits: int  # these three are disjoint parts of the reads, as in StreamTraffic
     hub: int
     collapsed: int
     origin_requests: int  # sum of `upstream_requests`
@@ -40,12 +40,12 @@ class Totals:
     bytes_received: int  # bodies, from clients
     bytes_sent: int  # bodies, to clients
     bytes_saved: int  # of it, for reads that caused no origin request
-    latency: Percentiles | None  # of requests that do not wait by design: no long-poll, no SSE
+    latency: Percentiles | None  # without long-polls and SSE, which wait by design
     errors: int  # status 500 and above, and verdict `error`
     token_failures: int  # status 401 and 403
     streams: int  # distinct
     subjects: int  # distinct, without the empty one
-    first_ms: int  # earliest and latest `time_ms` that is drawn; both 0 without requests
+    first_ms: int  # earliest and latest `time_ms` in charts; both 0 without requests
     last_ms: int
     gateways: Sequence[str]
     workers: int  # pairs of gateway and worker
@@ -53,7 +53,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """Traffic of one step of `ReportData.step_ms`; steps without requests may be left out."""
+    """Traffic of one step of `ReportData.step_ms`; steps without requests may be absent."""
 
     at_ms: int  # its beginning, a multiple of the step
     verdicts: Mapping[str, int]
@@ -71,7 +71,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeTimes:
-    """Where the time of one mode's requests went; the sums are of all its requests."""
+    """Where the time of one mode's requests went, summed over all its requests."""
 
     mode: str
     requests: int
@@ -83,14 +83,14 @@ class ModeTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamTraffic:
-    """One stream; hits, hub and collapsed are parts of `reads` that do not overlap."""
+    """One stream; hits, hub and collapsed are disjoint parts of `reads`."""
 
     stream: str
     requests: int
     reads: int
     hits: int  # verdicts `hit` and `stale`, without collapsed ones
     hub: int  # verdict `hub`
-    collapsed: int  # role `follower`: waited for somebody else's fetch
+    collapsed: int  # role `follower`: waited for another request's fetch
     origin_requests: int
     bytes_sent: int
     bytes_saved: int
@@ -115,15 +115,15 @@ class Sessions:
 
     sessions: int
     bytes_sent: int
-    median_ms: float  # cut to two digits
+    median_ms: float  # truncated to two digits
     longest_ms: float
-    lengths: Sequence[int]  # one more than SESSION_BORDERS_MS; a border belongs to the bar above it
+    lengths: Sequence[int]  # one more than SESSION_BORDERS_MS; a boundary belongs to the upper bar
     endings: Mapping[str, int]  # by reason, one of protocol.accesslog.ENDINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Requests that failed alike."""
+    """Requests with the same failure."""
 
     error: str  # code of the problem; may be empty
     status: int
@@ -135,7 +135,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeState:
-    """Entities of one type, in all streams that were read."""
+    """Entities of one type, in all streams read."""
 
     type: str
     streams: int
@@ -147,7 +147,7 @@ class TypeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateMoment:
-    """One step of `State.step_ms`; a step in which nothing changed may be left out."""
+    """One step of `State.step_ms`; steps without changes may be absent."""
 
     at_ms: int
     entities: Mapping[str, int]  # by type, at its end; types are those of `State.types`
@@ -160,18 +160,18 @@ class StateMoment:
 class State:
     streams: int  # that were read
     messages: int  # of them, changes and controls
-    quarantined: Mapping[str, int]  # messages that are none, by reason
-    types: Sequence[TypeState]  # the largest ones; one without a name is all others together
+    quarantined: Mapping[str, int]  # invalid messages, by reason
+    types: Sequence[TypeState]  # the largest ones; an empty name stands for all others
     all_types: int  # how many there are
     step_ms: int
     moments: Sequence[StateMoment]  # empty if the messages have no times
-    left_out: int  # changes of the future, which are in no moment
+    left_out: int  # changes with future times, which are in no moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One stream's traffic beside its state; of the join, those with most reads, those with most
-    entities, and those with most entities that nobody read."""
+    """One stream's traffic and state; the streams with the most reads, the most entities, and the
+    most unread entities."""
 
     stream: str
     requests: int
@@ -187,7 +187,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Of one worker: numbers that are missing in its `seq`."""
+    """Missing numbers in one worker's `seq`."""
 
     gateway: str
     worker: int
@@ -203,7 +203,7 @@ class Quality:
     lines: int
     duplicates: int
     quarantined: Mapping[str, int]  # lines by reason
-    gaps: Sequence[Gap]  # of all workers, those without a gap too
+    gaps: Sequence[Gap]  # of all workers, including those without gaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class ReportData:
     made_ms: int
     logs: str  # where the lines came from
     origin: str  # where the streams came from, without secrets; empty if none were read
-    notes: Sequence[str]  # what the run wants its reader to know: whole sentences
+    notes: Sequence[str]  # remarks of the run, in full sentences
     totals: Totals
     step_ms: int  # see choose_step
     moments: Sequence[Moment]
@@ -227,9 +227,9 @@ class ReportData:
 
 
 def choose_days(requests: Mapping[date, int], files: Sequence[date], today: date) -> set[date]:
-    """Of the days that have requests, those that are drawn. A line has the time of its file, and
-    not that of the future: one that a clock has put elsewhere would stretch every chart. If most
-    are elsewhere, it is the names of the files or our own clock that is wrong."""
+    """The days shown in charts. A line's time should match its file and not be in the future: one
+    line from a wrong clock would stretch every chart. If most lines do not match, the file names
+    or our own clock are wrong."""
     if not files:
         return set(requests)
     last = min(max(files), today + timedelta(days=1))
@@ -239,7 +239,7 @@ def choose_days(requests: Mapping[date, int], files: Sequence[date], today: date
 
 
 def choose_step(first_ms: int, last_ms: int, finest_ms: int = MINUTE_MS) -> int:
-    """The finest step with which a chart from one to the other has at most MAX_SLOTS."""
+    """The finest step with at most MAX_SLOTS between the two times."""
     for step in STEPS_MS:
         if step >= finest_ms and last_ms // step - first_ms // step < MAX_SLOTS:
             return step

@@ -1,4 +1,4 @@
-"""The top of the page: one sentence, the headline figures, and what stands out."""
+"""The top of the page: one sentence, the headline figures, and findings."""
 
 import math
 from collections.abc import Iterator
@@ -25,15 +25,15 @@ from spark.report.state import unread_pairs
 from spark.report.traffic import over_time, part_of_reads, reads_of
 
 MANY_ERRORS = 0.01
-MUCH = 0.5  # of everything, by one stream
-FEW_STREAMS = 5  # of so few one may well have most
+MUCH = 0.5  # share of all bytes by one stream
+FEW_STREAMS = 5  # with fewer, one stream may well dominate
 SLOW_SSE = 0.05
 MOST_FINDINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`level` is bad, warn or good; `anchor` the section that says more."""
+    """`level` is bad, warn or good; `anchor` is the section with details."""
 
     level: str
     text: Child
@@ -69,7 +69,7 @@ def overview_section(data: ReportData) -> Section:
 
 
 def findings(data: ReportData) -> Iterator[Finding]:
-    """What an operator would want to be told first, the worst first."""
+    """What an operator should know first, worst first."""
     totals, quality = data.totals, data.quality
     if not totals.requests:
         return
@@ -77,29 +77,29 @@ def findings(data: ReportData) -> Iterator[Finding]:
         worst = max(data.moments, key=lambda m: m.errors)
         when = slot_name(worst.at_ms, data.step_ms)
         failed = share(ratio(totals.errors, totals.requests))
-        yield Finding("bad", f"{failed} of all requests failed, most of them {when} UTC.", "errors")
+        yield Finding("bad", f"{failed} of all requests failed, most at {when} UTC.", "errors")
     if missing := sum(gap.missing for gap in quality.gaps):
-        text = f"The logs lack {plural(missing, 'line')}: the figures are too low by as much."
+        text = f"{plural(missing, 'log line')} missing, so the counts are too low."
         yield Finding("warn", text, "quality")
     if bad := sum(quality.quarantined.values()):
-        text = f"{plural(bad, 'log line')} could not be read and went to quarantine."
+        text = f"{plural(bad, 'log line')} could not be parsed and went to quarantine."
         yield Finding("warn", text, "quality")
     sessions = data.sessions
     slow = sessions.endings.get("slow", 0)
     if ratio(slow, sessions.sessions) > SLOW_SSE:
         part = share(ratio(slow, sessions.sessions))
-        yield Finding("warn", f"{part} of the SSE readers were too slow and cut off.", "sessions")
+        yield Finding("warn", f"{part} of SSE readers were disconnected as too slow.", "sessions")
     if len(data.streams) >= FEW_STREAMS:
         top = max(data.streams, key=lambda s: s.bytes_sent)
         if (part_of := ratio(top.bytes_sent, totals.bytes_sent)) > MUCH:
-            text_of = [name_of(top.stream), f" alone has {share(part_of)} of all bytes sent."]
+            text_of = [name_of(top.stream), f" accounts for {share(part_of)} of all bytes."]
             yield Finding("warn", text_of, "streams")
     if unread := unread_pairs(data.pairs):
         largest = unread[0]
         held = plural(largest.entities, "entity", "entities")
-        yield Finding("warn", [name_of(largest.stream), f" holds {held} nobody reads."], "joined")
+        yield Finding("warn", [name_of(largest.stream), f" has {held} nobody reads."], "joined")
     if saved := totals.requests_saved:
-        text = f"{plural(saved, 'origin request')} and {size(totals.bytes_saved)} never happened."
+        text = f"{plural(saved, 'origin request')} and {size(totals.bytes_saved)} saved."
         yield Finding("good", text, "savings")
 
 
@@ -109,13 +109,13 @@ def _sentence(data: ReportData) -> Child:
     if not totals.requests:
         return "No requests yet"
     if not reads:
-        return [tag("em", plural(totals.requests, "request")), ", and no read among them"]
+        return [tag("em", plural(totals.requests, "request")), ", no reads"]
     if not totals.origin_reads:
-        return [tag("em", plural(reads, "read")), ", and the origin was never asked"]
+        return [tag("em", plural(reads, "read")), ", none of which reached the origin"]
     factor = ratio(reads, totals.origin_reads)
     if factor < 1:
         saved = share(ratio(totals.requests_saved, reads))
-        return [tag("em", saved), " of all reads spared the origin"]
+        return [tag("em", saved), " of all reads never reached the origin"]
     return ["For each read that reached the origin, clients made ", tag("em", _spoken(factor))]
 
 
@@ -143,7 +143,7 @@ def _main_tiles(data: ReportData) -> list[Markup]:
         ]
     latency = totals.latency
     return [
-        tile("Requests", count(totals.requests), f"{plural(reads, 'read')} among them", runs[0]),
+        tile("Requests", count(totals.requests), plural(reads, "read"), runs[0]),
         tile(
             "Hit ratio",
             share(part_of_reads("hits")(totals)),
@@ -163,7 +163,7 @@ def _main_tiles(data: ReportData) -> list[Markup]:
             duration(latency.p99_ms if latency else math.nan),
             f"p50 {duration(latency.p50_ms)}, p95 {duration(latency.p95_ms)}"
             if latency
-            else "no request that does not wait",
+            else "only long-polls and SSE",
             runs[3],
         ),
     ]
@@ -181,15 +181,15 @@ def _other_tiles(data: ReportData) -> list[Markup]:
     entities = sum(one.entities for one in state.types) if state else 0
     return [
         tile("Collapse factor", times(ratio(reads, totals.origin_reads)), "reads per origin read"),
-        tile("Bytes to clients", size(totals.bytes_sent), f"{size(totals.bytes_received)} came in"),
+        tile("Bytes to clients", size(totals.bytes_sent), f"{size(totals.bytes_received)} in"),
         tile(
             "Bytes saved",
             size(totals.bytes_saved),
-            f"{share(ratio(totals.bytes_saved, totals.bytes_sent))} of what was sent",
+            f"{share(ratio(totals.bytes_saved, totals.bytes_sent))} of bytes sent",
         ),
         tile("Streams", count(totals.streams), plural(totals.subjects, "subject")),
         tile("Errors", count(totals.errors), f"{errors} of all requests"),
-        tile("Token failures", count(totals.token_failures), "answered 401 or 403"),
+        tile("Token failures", count(totals.token_failures), "status 401 or 403"),
         tile(
             "SSE sessions",
             count(data.sessions.sessions),

@@ -1,4 +1,4 @@
-"""The report as a page: its sections, and the words that they use."""
+"""The report as a page: its sections, and a glossary."""
 
 from pages.figures import moment
 from pages.markup import Markup, tag
@@ -18,27 +18,27 @@ MAKERS = (
 GLOSSARY = (
     (
         "Read",
-        "a request that stored bytes could have answered: "
+        "a request that could have been served from stored bytes: "
         "verdict hit, stale, hub, revalidated or miss",
     ),
     (
         "Hit ratio",
-        "reads with verdict hit or stale that waited for nobody, among all reads; those of hubs "
-        "and collapsed ones are told beside it",
+        "share of reads with verdict hit or stale that waited for no other request; hub and "
+        "collapsed reads are shown separately",
     ),
-    ("Collapsed", "a read that waited for the fetch of another one"),
+    ("Collapsed", "a read that waited for another read's fetch"),
     (
         "Hub",
-        "a live reader who was served from the one long-poll that the gateway keeps open for a "
-        "stream; what the gateway asks for it counts as asked by the reader who was there first",
+        "a live reader served from the one long-poll that the gateway keeps open per stream; "
+        "its origin requests are attributed to the longest-waiting reader",
     ),
-    ("Collapse factor", "reads, divided by the origin requests made for them, by hubs too"),
-    ("Saved", "reads for which the origin was not asked, and the bytes sent for them"),
+    ("Collapse factor", "reads divided by the origin requests made for them, including hubs'"),
+    ("Saved", "reads without an origin request, and the bytes sent for them"),
     ("Error", "status 500 or above, or verdict error"),
     (
         "p50, p95, p99",
-        "half, 95 % and 99 % of the requests took no longer than this; cut to two digits, "
-        "so the true time may be up to a tenth longer",
+        "50 %, 95 % and 99 % of requests took at most this long; truncated to two digits, "
+        "so the actual time may be up to 10 % longer",
     ),
 )
 
@@ -52,7 +52,7 @@ def _foot(data: ReportData) -> list[Markup]:
     words = [(tag("dt", word), tag("dd", meaning)) for word, meaning in GLOSSARY]
     origin = f" and streams of {data.origin}" if data.origin else ""
     return [
-        tag("h2", "Words"),
+        tag("h2", "Glossary"),
         tag("dl", words),
         tag("p", f"Made {moment(data.made_ms)} UTC from {data.logs}{origin}. All times are UTC."),
     ]

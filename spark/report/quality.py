@@ -1,4 +1,4 @@
-"""The section about the data itself: what was read, left out and never came."""
+"""The section about the data itself: lines read, excluded and missing."""
 
 from collections.abc import Mapping
 
@@ -21,11 +21,11 @@ def quality_section(data: ReportData) -> Section:
     parts = [
         ("used", used, "good", ""),
         ("duplicates dropped", quality.duplicates, "plain", "copied files count once"),
-        ("quarantined", bad, "warn", "cut short, foreign or unreadable"),
-        ("never written", missing, "bad", "gaps in the workers' numbering"),
+        ("quarantined", bad, "warn", "truncated, foreign or unreadable"),
+        ("never written", missing, "bad", "gaps in the workers' line numbers"),
     ]
     lines = bar_list(
-        "Lines of the access log",
+        "Access log lines",
         "",
         [
             Bar(
@@ -54,7 +54,7 @@ def _reasons(title: str, reasons: Mapping[str, int], otherwise: str) -> Markup:
 def _gap_table(data: ReportData) -> Markup:
     gaps = sorted(data.quality.gaps, key=lambda gap: (-gap.missing, gap.gateway, gap.worker))
     if not gaps:
-        return empty("No worker has written a line.")
+        return empty("No log lines from any worker.")
     columns = [
         names("Gateway", [gap.gateway for gap in gaps]),
         numbers("Worker", [gap.worker for gap in gaps], lambda worker: f"{worker:.0f}"),
@@ -62,4 +62,4 @@ def _gap_table(data: ReportData) -> Markup:
         numbers("Missing", [gap.missing for gap in gaps], count, bars=True),
         numbers("Share", [ratio(g.missing, g.lines + g.missing) for g in gaps], share),
     ]
-    return data_table("Workers and their gaps", "Lines lost before they were written.", columns)
+    return data_table("Missing lines by worker", "Lines lost before they were written.", columns)

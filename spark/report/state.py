@@ -1,4 +1,4 @@
-"""Sections about what the streams hold, and about that beside their traffic."""
+"""Sections about the contents of streams, alone and with their traffic."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -20,10 +20,10 @@ from pages.markup import Markup, name_of, visible
 from pages.scales import Scale, TimeAxis, linear_scale, log_scale, time_axis
 from spark.report.data import MAX_SLOTS, Pair, ReportData, State, TypeState
 
-LINES = 5  # types with a line of their own
+LINES = 5  # types with their own line
 LISTED = 8  # rows of the two short lists
-NO_STATE = "No streams were read, so nothing is known about what they hold: give --origin."
-NONE = 0.3  # where zeros stand on a logarithmic scale
+NO_STATE = "No streams were read. Use --origin to include their state."
+NONE = 0.3  # position of zeros on a logarithmic scale
 HOT, UNREAD, USUAL = "diamond", "square", "circle"
 
 
@@ -32,7 +32,7 @@ def state_section(data: ReportData) -> Section:
     if state is None:
         return section("state", title, None, empty(NO_STATE))
     if not state.types:
-        why = f"None of the {plural(state.streams, 'stream')} read holds State messages."
+        why = f"None of the {plural(state.streams, 'stream')} read contains State messages."
         return section("state", title, None, empty(why))
     entities = sum(one.entities for one in state.types)
     lead = (
@@ -40,21 +40,21 @@ def state_section(data: ReportData) -> Section:
         f" in {plural(state.streams, 'stream')}, from {plural(state.messages, 'message')}."
     )
     cards = side_by_side(_entities(state), _churn(state)) if state.moments else _entities(state)
-    growth = _growth(state) if state.moments else empty("The messages have no times to draw by.")
+    growth = _growth(state) if state.moments else empty("The messages have no timestamps.")
     return section("state", title, lead, growth, cards, _type_table(state))
 
 
 def joined_section(data: ReportData) -> Section:
-    title = "Traffic beside state"
+    title = "Traffic and state"
     if data.state is None:
         return section("joined", title, None, empty(NO_STATE))
     if not data.pairs:
-        why = "No stream that was read holds State messages or has requests in the log."
+        why = "No stream has both State messages and requests in the log."
         return section("joined", title, None, empty(why))
-    lead = "Which streams earn their keep: what is asked for beside what is held."
+    lead = "How much each stream is read, compared with how much it holds."
     hot, unread = hot_pairs(data.pairs), unread_pairs(data.pairs)
     hot_bars = [
-        Bar(name_of(p.stream), per, f"{count(per)} a piece", "good", _held(p))
+        Bar(name_of(p.stream), per, f"{count(per)} each", "good", _held(p))
         for p, per in ((p, p.reads / max(p.entities, 1)) for p in hot)
     ]
     unread_bars = [
@@ -63,13 +63,13 @@ def joined_section(data: ReportData) -> Section:
     lists = side_by_side(
         _short_list(
             "Hot streams with little state",
-            "Most reads for each entity: small things that everybody wants.",
+            "Most reads per entity.",
             hot_bars,
             "No stream has more reads than entities.",
         ),
         _short_list(
-            "Large state nobody reads",
-            "Most entities without a single read: candidates for a snapshot, or for the bin.",
+            "Large state without readers",
+            "Most entities without a single read: candidates for a snapshot or for deletion.",
             unread_bars,
             "Every stream with state is read.",
         ),
@@ -79,7 +79,7 @@ def joined_section(data: ReportData) -> Section:
 
 
 def hot_pairs(pairs: Sequence[Pair]) -> list[Pair]:
-    """Of the busier half, those with most reads for each entity."""
+    """From the busier half, those with the most reads per entity."""
     busy = sorted((p for p in pairs if p.reads), key=lambda p: -p.reads)
     busier = busy[: -(-len(busy) // 2)]
     little = [p for p in busier if p.reads > p.entities]
@@ -96,7 +96,7 @@ def _axis(state: State) -> TimeAxis:
 
 
 def _growth(state: State) -> Markup:
-    """Lines of the largest types; the others are one."""
+    """One line for each of the largest types; one for all others."""
     axis = _axis(state)
     own, rest = ([one.type for one in some] for some in _parted(state, LINES))
     lines = {name: [math.nan] * axis.slots for name in own}
@@ -116,7 +116,7 @@ def _growth(state: State) -> Markup:
     scale = linear_scale([value for one in series for value in one.values], whole=True)
     note = f"Entities by type, per {step_name(state.step_ms)}."
     if state.left_out:
-        note += f" Without {plural(state.left_out, 'change')} with times that are yet to come."
+        note += f" Excludes {plural(state.left_out, 'change')} with timestamps in the future."
     return line_chart(Frame("Growth", note, axis, scale, count), series)
 
 
@@ -136,12 +136,12 @@ def _churn(state: State) -> Markup:
 
 
 def _by_size(state: State) -> list[TypeState]:
-    """The largest first; what stands for all others is the last."""
+    """Largest first; the entry for all others is last."""
     return sorted(state.types, key=lambda one: (not one.type, -one.entities))
 
 
 def _parted(state: State, most: int) -> tuple[list[TypeState], list[TypeState]]:
-    """The largest types by name, and what is left."""
+    """The largest types by name, and the rest."""
     ordered = _by_size(state)
     own = [one for one in ordered[:most] if one.type]
     return own, ordered[len(own) :]
@@ -154,7 +154,7 @@ def _entities(state: State) -> Markup:
         number = sum(one.entities for one in rest)
         name = plural(state.all_types - len(own), "other type")
         bars.append(Bar(name, number, count(number), "dim"))
-    return bar_list("Entities by type", "What is there now.", bars)
+    return bar_list("Entities by type", "Current entities.", bars)
 
 
 def _type_table(state: State) -> Markup:
@@ -180,7 +180,7 @@ def _type_table(state: State) -> Markup:
 
 
 def _pair_chart(pairs: Sequence[Pair], hot: Sequence[Pair], unread: Sequence[Pair]) -> Markup:
-    """Zeros stand on the edge."""
+    """Zeros are on the edge."""
     style = {p.stream: HOT for p in hot} | {p.stream: UNREAD for p in unread}
     noted = [*unread[:3], *hot[:3]]
     ordered = [*noted, *(p for p in pairs if p not in noted)]
@@ -196,11 +196,11 @@ def _pair_chart(pairs: Sequence[Pair], hot: Sequence[Pair], unread: Sequence[Pai
         )
         for number, p in enumerate(ordered)
     ]
-    meanings = [(HOT, "hot, little state"), (UNREAD, "state nobody reads"), (USUAL, "others")]
+    meanings = [(HOT, "hot, little state"), (UNREAD, "state without readers"), (USUAL, "others")]
     across = Measure("entities", _with_none(p.entities for p in pairs), _or_none)
     up = Measure("reads", _with_none(p.reads for p in pairs), _or_none)
-    note = "Each mark is a stream."
-    return scatter_chart("Reads beside entities", note, points, across, up, meanings)
+    note = "Each point is a stream."
+    return scatter_chart("Reads and entities", note, points, across, up, meanings)
 
 
 def _pair_table(data: ReportData) -> Markup:
@@ -214,15 +214,13 @@ def _pair_table(data: ReportData) -> Markup:
         numbers("Changed", [_or_nan(p.changed) for p in pairs], count),
         numbers("Bytes sent", [p.bytes_sent for p in pairs], size),
         numbers("Readers per entity", [ratio(p.readers, p.entities) for p in pairs], count),
-        numbers(
-            "Bytes per changed", [ratio(p.bytes_sent, _or_nan(p.changed)) for p in pairs], size
-        ),
+        numbers("Bytes per change", [ratio(p.bytes_sent, _or_nan(p.changed)) for p in pairs], size),
     ]
     note = (
         f"{exact(len(pairs))} of {exact(max(data.paired, len(pairs)))} streams. Growth and changed"
-        " entities are those of the log's days, by the times in the messages."
+        " entities cover the days of the log, by message timestamps."
     )
-    return data_table("Streams, both sides", note, columns, find="Find a stream")
+    return data_table("Streams: traffic and state", note, columns, find="Find a stream")
 
 
 def _short_list(title: str, note: str, bars: Sequence[Bar], otherwise: str) -> Markup:
@@ -238,7 +236,7 @@ def _changed(pair: Pair) -> str:
 
 
 def _with_none(values: Iterable[int]) -> Scale:
-    """A logarithmic scale on which none has a place of its own, below one."""
+    """A logarithmic scale with a separate place for zero, below one."""
     whole = log_scale([max(value, 1) for value in values])
     return Scale(NONE, whole.high, (NONE, *(tick for tick in whole.ticks if tick >= 1)), True)
 
@@ -261,7 +259,7 @@ def _short(name: str, most: int = 32) -> str:
 
 
 def _held_on(values: Sequence[float]) -> list[float]:
-    """Where nothing changed, what was there before still is; what is yet to come nobody knows."""
+    """Fill gaps with the previous value; values after the last one stay unknown."""
     end = max(slot for slot, value in enumerate(values) if math.isfinite(value)) + 1
     held, now = [], math.nan
     for value in values[:end]:

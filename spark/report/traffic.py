@@ -1,4 +1,4 @@
-"""Sections about requests: how many and how answered, what that saved, how long they took."""
+"""Sections about requests: their number and outcome, savings, and latency."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,15 +12,15 @@ from pages.scales import DURATIONS_MS, SHARE, Scale, TimeAxis, linear_scale, log
 from protocol.accesslog import READ_VERDICTS, VERDICTS
 from spark.report.data import MAX_SLOTS, ModeTimes, Moment, ReportData, Totals
 
-# From the bottom of a pile to its top: by the gateway alone, with the origin, not at all.
+# From bottom to top of a stack: served by the gateway alone, with the origin, not at all.
 PILE = ("hit", "hub", "stale", "revalidated", "miss", "pass", "refused", "error")
 assert set(PILE) == set(VERDICTS)
-# What is told of a mode's times, and where they went: names and styles.
+# Percentiles and components of a mode's time: names and styles.
 RANKS = {"p50": "circle", "p95": "square", "p99": "diamond"}
 PARTS = {"origin": "t-upstream", "shared fetch or hub": "t-wait", "gateway and client": "t-own"}
 RATIOS = (("hit", "hits", "line-1"), ("hub", "hub", "line-2"), ("collapsed", "collapsed", "line-4"))
-LOG_SPREAD = 30  # from which ratio of largest to smallest a logarithmic scale reads better
-NO_REQUESTS = "No requests: the log files that were read hold no line that could be used."
+LOG_SPREAD = 30  # ratio of largest to smallest from which a logarithmic scale is better
+NO_REQUESTS = "No requests: the log files contain no usable lines."
 
 
 def reads_of(verdicts: Mapping[str, int]) -> int:
@@ -28,7 +28,7 @@ def reads_of(verdicts: Mapping[str, int]) -> int:
 
 
 def part_of_reads(which: str) -> Callable[[Moment | Totals], float]:
-    """The share of hits, of hub or of collapsed."""
+    """The share of hits, hub or collapsed reads."""
     return lambda some: ratio(getattr(some, which), reads_of(some.verdicts))
 
 
@@ -39,7 +39,7 @@ def axis_of(data: ReportData) -> TimeAxis:
 def over_time(
     data: ReportData, value: Callable[[Moment], float], otherwise: float = math.nan
 ) -> list[float]:
-    """One value a slot; `otherwise` where nobody asked."""
+    """One value per slot; `otherwise` for slots without requests."""
     axis = axis_of(data)
     values = [otherwise] * axis.slots
     for moment in data.moments:
@@ -51,7 +51,7 @@ def traffic_section(data: ReportData) -> Section:
     title = "Traffic"
     if not data.moments:
         return section("traffic", title, None, empty(NO_REQUESTS))
-    lead = "What came in, and who answered it: the cache, a hub, or the origin."
+    lead = "Requests, and where their responses came from: the cache, a hub, or the origin."
     below = side_by_side(_hit_chart(data), _volume_chart(data))
     return section("traffic", title, lead, _verdict_chart(data), below)
 
@@ -60,29 +60,29 @@ def savings_section(data: ReportData) -> Section:
     title, totals = "Savings", data.totals
     reads = reads_of(totals.verdicts)
     if not reads or not data.moments:
-        why = "No reads that stored bytes could have answered, so nothing was saved."
+        why = "No reads that could have been served from stored bytes, so nothing was saved."
         return section("savings", title, None, empty(why))
     fetched = max(totals.bytes_sent - totals.bytes_saved, 0)
     never = totals.requests_saved
     requests = bar_list(
         "Requests",
-        "Reads by clients, and what the origin saw of them.",
+        "Reads by clients, and how many reached the origin.",
         [
-            Bar("clients asked", reads, count(reads), "good"),
-            Bar("origin was asked", totals.origin_reads, count(totals.origin_reads), "cost"),
-            Bar("never happened", never, count(never), "plain"),
+            Bar("by clients", reads, count(reads), "good"),
+            Bar("at the origin", totals.origin_reads, count(totals.origin_reads), "cost"),
+            Bar("saved", never, count(never), "plain"),
         ],
     )
     volume = bar_list(
         "Bytes",
-        "Sent to clients, and what of it had to be fetched for its reader.",
+        "Sent to clients, and how much of it was fetched from the origin.",
         [
-            Bar("clients got", totals.bytes_sent, size(totals.bytes_sent), "good"),
-            Bar("fetched for them", fetched, size(fetched), "cost"),
-            Bar("never fetched", totals.bytes_saved, size(totals.bytes_saved), "plain"),
+            Bar("sent to clients", totals.bytes_sent, size(totals.bytes_sent), "good"),
+            Bar("from the origin", fetched, size(fetched), "cost"),
+            Bar("saved", totals.bytes_saved, size(totals.bytes_saved), "plain"),
         ],
     )
-    lead = "What caching, collapsing and fan-out kept away from the origin."
+    lead = "Load that caching, collapsing and fan-out kept off the origin."
     below = side_by_side(_saved_chart(data), _collapse_chart(data))
     return section("savings", title, lead, side_by_side(requests, volume), below)
 
@@ -91,12 +91,12 @@ def latency_section(data: ReportData) -> Section:
     title = "Latency"
     if not data.modes or not data.moments:
         return section("latency", title, None, empty(NO_REQUESTS))
-    lead = "From a request's head to the end of its response, as the gateway saw it."
+    lead = "From the request head to the end of the response, measured at the gateway."
     return section("latency", title, lead, _latency_chart(data), _mode_table(data))
 
 
 def _verdict_chart(data: ReportData) -> Markup:
-    """The verdicts that occur; those that this version does not know are one."""
+    """The verdicts that occur; unknown verdicts are combined."""
     totals = data.totals.verdicts
     whole = sum(totals.values())
     found = [(verdict, f"v-{verdict}", over_time(data, _number_of(verdict), 0)) for verdict in PILE]
@@ -109,7 +109,7 @@ def _verdict_chart(data: ReportData) -> Markup:
     piles = over_time(data, lambda m: sum(m.verdicts.values()), 0)
     frame = Frame(
         "Requests by verdict",
-        f"How the gateway answered, per {step_name(data.step_ms)}.",
+        f"How the gateway served them, per {step_name(data.step_ms)}.",
         axis_of(data),
         linear_scale(piles, whole=True),
         count,
@@ -118,7 +118,7 @@ def _verdict_chart(data: ReportData) -> Markup:
 
 
 def _hit_chart(data: ReportData) -> Markup:
-    note = "Shares of the reads; the rest had the origin asked for it."
+    note = "Shares of all reads; the rest went to the origin."
     series = []
     for name, which, style in RATIOS:
         part = part_of_reads(which)
@@ -131,11 +131,11 @@ def _volume_chart(data: ReportData) -> Markup:
     sent = over_time(data, lambda m: m.bytes_sent, 0)
     saved = over_time(data, lambda m: m.bytes_saved, 0)
     fetched = over_time(data, lambda m: max(m.bytes_sent - m.bytes_saved, 0), 0)
-    note = f"Bodies as they were sent, per {step_name(data.step_ms)}."
+    note = f"Bodies as sent, per {step_name(data.step_ms)}."
     frame = Frame("Bytes to clients", note, axis_of(data), linear_scale(sent), size, 110)
     series = [
         Series("without the origin", "good", saved, size(sum(saved))),
-        Series("fetched for them", "cost", fetched, size(sum(fetched))),
+        Series("from the origin", "cost", fetched, size(sum(fetched))),
     ]
     return stacked_chart(frame, series)
 
@@ -145,10 +145,10 @@ def _saved_chart(data: ReportData) -> Markup:
     saved = over_time(data, lambda m: m.requests_saved, 0)
     scale = linear_scale([a + b for a, b in zip(origin, saved, strict=True)], whole=True)
     note = f"Reads per {step_name(data.step_ms)}."
-    title = "Origin requests that happened, and that did not"
+    title = "Reads that reached the origin, and reads that did not"
     series = [
         Series("reached the origin", "cost", origin, count(sum(origin))),
-        Series("never happened", "good", saved, count(sum(saved))),
+        Series("saved", "good", saved, count(sum(saved))),
     ]
     return stacked_chart(Frame(title, note, axis_of(data), scale, count, 130), series)
 
@@ -157,12 +157,12 @@ def _collapse_chart(data: ReportData) -> Markup:
     factors = over_time(data, lambda m: ratio(reads_of(m.verdicts), m.origin_reads))
     known = [factor for factor in factors if factor > 0]
     if not known:
-        return empty("No collapse factor: the origin was never asked for a read.")
+        return empty("No collapse factor: no read reached the origin.")
     steep = max(known) > LOG_SPREAD * min(known)
     note = (
-        "Client reads for each one that reached the origin."
+        "Client reads per read at the origin."
         + (" Logarithmic scale." if steep else "")
-        + " A gap: no read, or none that needed the origin."
+        + " Gaps: no reads, or none that needed the origin."
     )
     scale = log_scale(known) if steep else linear_scale(known)
     frame = Frame("Collapse factor", note, axis_of(data), scale, times, 130)
@@ -185,7 +185,7 @@ def _latency_chart(data: ReportData) -> Markup:
     }
     known = [value for values in levels.values() for value in values if math.isfinite(value)]
     if not known:
-        return empty("Only long-polls and SSE so far: they wait by design and are left out here.")
+        return empty("Only long-polls and SSE so far. They wait by design and are excluded here.")
     whole = data.totals.latency
     figures = (whole.p50_ms, whole.p95_ms, whole.p99_ms) if whole else (math.nan,) * 3
     series = [

@@ -1,4 +1,4 @@
-"""Sections about who and what: streams, subjects, SSE sessions, failures."""
+"""Sections about usage: streams, subjects, SSE sessions, failures."""
 
 import math
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ from spark.report.data import SESSION_BORDERS_MS, Failure, Percentiles, ReportDa
 from spark.report.traffic import NO_REQUESTS, axis_of, over_time
 
 ENDINGS = {
-    "rotated": "its time was over; the client comes back",
+    "rotated": "scheduled rotation; the client reconnects",
     "client-left": "the client closed the connection",
     "closed": "the stream was closed",
-    "token-expired": "its token ended",
-    "token-revoked": "its token was revoked",
-    "slow": "the client took too little",
+    "token-expired": "the token expired",
+    "token-revoked": "the token was revoked",
+    "slow": "the client read too slowly",
     "deleted": "the stream was deleted",
-    "trimmed": "a snapshot replaced what it had yet to read",
+    "trimmed": "a snapshot replaced its unread data",
     "drained": "the gateway stopped",
     "upstream-error": "the origin failed",
 }
@@ -54,7 +54,7 @@ def streams_section(data: ReportData) -> Section:
         names("Stream", [s.stream for s in streams], "(no stream)"),
         numbers("Requests", [s.requests for s in streams], count, bars=True),
         numbers("Bytes sent", [s.bytes_sent for s in streams], size, bars=True),
-        pictures("How reads were answered", [_answers(s) for s in streams]),
+        pictures("How reads were served", [_answers(s) for s in streams]),
         numbers("Hit", [ratio(s.hits, s.reads) for s in streams], share),
         numbers("Hub", [ratio(s.hub, s.reads) for s in streams], share),
         numbers("Collapsed", [ratio(s.collapsed, s.reads) for s in streams], share),
@@ -98,7 +98,7 @@ def subjects_section(data: ReportData) -> Section:
 def sessions_section(data: ReportData) -> Section:
     title, sessions = "SSE sessions", data.sessions
     if not sessions.sessions:
-        return section("sessions", title, None, empty("No SSE response has ended in this time."))
+        return section("sessions", title, None, empty("No SSE session ended in this period."))
     lead = (
         f"{plural(sessions.sessions, 'event stream')} with {size(sessions.bytes_sent)}; "
         f"half of them lasted {duration(sessions.median_ms)} or more, "
@@ -111,7 +111,7 @@ def sessions_section(data: ReportData) -> Section:
     while len(lengths) > 3 and not lengths[-1].value:
         lengths.pop()
     histogram = column_chart(
-        "How long they lasted", "Bars are not equally wide in time.", lengths, "Sessions"
+        "How long they lasted", "The bars cover different spans of time.", lengths, "Sessions"
     )
     endings = sorted(sessions.endings.items(), key=lambda pair: -pair[1])
     whole = sum(number for _, number in endings)
@@ -136,18 +136,18 @@ def sessions_section(data: ReportData) -> Section:
 def errors_section(data: ReportData) -> Section:
     title = "Errors and tokens"
     if not data.failures:
-        why = "No request was refused or failed." if data.totals.requests else NO_REQUESTS
+        why = "No requests failed or were refused." if data.totals.requests else NO_REQUESTS
         return section("errors", title, None, empty(why))
     totals = data.totals
     lead = (
         f"{share(ratio(totals.errors, totals.requests))} of all requests failed at the gateway"
-        f" or the origin; {count(totals.token_failures)} were turned away for their token."
+        f" or the origin; {count(totals.token_failures)} were refused because of their token."
     )
     tokens = [f for f in data.failures if f.status in (401, 403)]
     others = [f for f in data.failures if f.status not in (401, 403)]
     tables = [
-        _failure_table("Errors", others) if others else empty("No other error."),
-        _failure_table("Token failures", tokens) if tokens else empty("No token failed."),
+        _failure_table("Errors", others) if others else empty("No other errors."),
+        _failure_table("Token failures", tokens) if tokens else empty("No token failures."),
     ]
     return section("errors", title, lead, _failure_chart(data), tables)
 
@@ -177,7 +177,7 @@ def _failure_table(title: str, failures: Sequence[Failure]) -> Markup:
         numbers("Status", [f.status for f in ordered], lambda status: f"{status:.0f}"),
         names("Mode", [f.mode for f in ordered]),
         numbers("Requests", [f.requests for f in ordered], count, bars=True),
-        numbers("Streams a day", [f.most_streams for f in ordered], count),
+        numbers("Streams per day", [f.most_streams for f in ordered], count),
         numbers("Last (UTC)", [f.last_ms for f in ordered], moment),
     ]
     return data_table(title, "", columns)

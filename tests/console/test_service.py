@@ -311,7 +311,7 @@ def worker_metrics(*, upstream_up: bool = True) -> Metrics:
     for mode, seconds in (("append", 0.0008), ("append", 70.0), ("sse", 0.1)):
         metrics.observe(mode, seconds)
     metrics.gauge("live_readers", "Readers at hubs.", lambda: 5)
-    metrics.gauge("upstream_up", "0 while the origin is given up.", lambda: upstream_up)
+    metrics.gauge("upstream_up", "0 while the circuit breaker is open.", lambda: upstream_up)
     metrics.labelled_counter("upstream_requests", "Requests.", lambda: 1, kind="live")
     return metrics
 

@@ -266,7 +266,7 @@ async def test_a_stuck_disk_does_not_hold_close_up(
         log = start()
         log.write(record())
         await log.close()
-        assert "1 lines are not written" in caplog.text
+        assert "1 lines not written" in caplog.text
         leave.set()
         await until(lambda: log.written == 1)
 

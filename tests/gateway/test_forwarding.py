@@ -215,7 +215,7 @@ def test_an_answer_with_wrong_characters_is_not_passed_on(value: str) -> None:
 
 
 def test_a_header_with_two_values_is_no_choice_of_ours() -> None:
-    with pytest.raises(BadAnswer, match="etag is given twice"):
+    with pytest.raises(BadAnswer, match="etag is repeated"):
         response_headers([("ETag", '"1"'), ("etag", '"2"')])
 
 
@@ -226,7 +226,7 @@ def test_lists_may_come_in_several_lines() -> None:
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "GZIP", "identity, gzip", "unknown"])
 def test_an_encoded_body_is_not_passed_on(coding: str) -> None:
-    with pytest.raises(BadAnswer, match="encoded"):
+    with pytest.raises(BadAnswer, match="Content-Encoding"):
         response_headers([("Content-Encoding", coding)])
 
 

@@ -93,7 +93,7 @@ def test_a_key_that_we_must_not_use_is_left_out(
     change: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert parse(KEY.jwk() | change, NEXT.jwk()) == ["k2"]
-    assert "key 0 of the JWKS is not used" in caplog.text
+    assert "ignoring key 0 of the JWKS" in caplog.text
     assert KEY.jwk()["x"] not in caplog.text
 
 
@@ -244,7 +244,7 @@ async def test_what_is_left_out_is_said_once(caplog: pytest.LogCaptureFixture) -
     async with running(Keys(source, Clock())) as keys:
         await keys.refresh()
         assert source.reads == 2
-    assert caplog.text.count("is not used") == 1
+    assert caplog.text.count("ignoring key") == 1
 
 
 async def test_the_timer_tries_again_after_a_failed_start() -> None:
@@ -293,7 +293,7 @@ async def test_an_unknown_key_makes_the_file_be_read(tmp_path: Path) -> None:
     [
         (None, "cannot be read (No such file or directory)"),
         (b"{", "is not a JSON object"),
-        (b'{"keys":[]}', "holds no key that can be used"),
+        (b'{"keys":[]}', "contains no usable key"),
         (b" " * (MAX_BYTES + 1), "is larger than"),
     ],
     ids=["missing", "broken", "empty", "huge"],
@@ -393,7 +393,7 @@ async def test_a_slow_answer_is_given_up(
 ) -> None:
     monkeypatch.setattr("gateway.jwks.FETCH_TIMEOUT_SECS", 0.1)
     issuer.answer = answer
-    with pytest.raises(KeysError, match="did not answer"):
+    with pytest.raises(KeysError, match="did not respond"):
         await UrlSource(issuer.url, 300, 30).read()
 
 

@@ -126,7 +126,7 @@ async def test_one_that_fails_to_act_does_not_acknowledge(
     assert not await first.carrier.publish(PURGE)
     await until(lambda: third.heard == [PURGE])
     assert first.carrier.counts.unacknowledged == 1
-    assert "could not be dealt with" in caplog.text
+    assert "failed to handle" in caplog.text
 
 
 async def test_many_notices_at_once_from_all_sides(party: StartParty) -> None:

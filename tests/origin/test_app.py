@@ -43,7 +43,7 @@ def test_an_origin_on_a_network_says_loudly_that_it_asks_for_no_token(tmp_path: 
     with started(tmp_path, "memory", settings={"DS_SERVER__HOST": "0.0.0.0"}) as server:
         assert server.stop() == 0
     [line] = server.stderr.splitlines()
-    assert "WARNING" in line and "listens on 0.0.0.0" in line and "no token" in line
+    assert "WARNING" in line and "listens on 0.0.0.0" in line and "without authentication" in line
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

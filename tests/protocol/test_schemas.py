@@ -98,14 +98,14 @@ def test_9_a_long_value_does_not_make_a_long_reason() -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        (b"[]", "no JSON object of types and schemas"),
-        (b"{", "no JSON object of types and schemas"),
-        (b'{"a": "\xff"}', "no JSON object of types and schemas"),
-        (b'{"a": 1}', "type 'a': a schema is an object, true or false"),
+        (b"[]", "not a JSON object of types and schemas"),
+        (b"{", "not a JSON object of types and schemas"),
+        (b'{"a": "\xff"}', "not a JSON object of types and schemas"),
+        (b'{"a": 1}', "type 'a': a schema must be an object, true or false"),
         (b'{"a": {"type": "text"}}', "type 'a': 'text' is not valid"),
         (b'{"a": {"pattern": "("}}', "type 'a': '(' is not a 'regex'"),
-        (b'{"a": {"$schema": "urn:mine"}}', "type 'a': $schema names no draft"),
-        (b'{"a": {"$schema": 7}}', "type 'a': $schema names no draft"),
+        (b'{"a": {"$schema": "urn:mine"}}', "type 'a': $schema names an unknown draft"),
+        (b'{"a": {"$schema": 7}}', "type 'a': $schema names an unknown draft"),
     ],
 )
 def test_what_is_no_schema_is_refused_at_once(text: bytes, names: str) -> None:

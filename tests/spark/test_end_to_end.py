@@ -33,8 +33,8 @@ LINE = re.compile(
 GAUGE = re.compile(r"^weir_gateway_(?:live_readers|connections)(?:\{.*\})? (\S+)", re.MULTILINE)
 CHARTS = {
     *("Requests by verdict", "Hit ratio", "Bytes to clients", "Collapse factor"),
-    *("Origin requests that happened, and that did not", "Latency over time"),
-    *("How long they lasted", "Failures over time", "Growth", "Churn", "Reads beside entities"),
+    *("Reads that reached the origin, and reads that did not", "Latency over time"),
+    *("How long they lasted", "Failures over time", "Growth", "Churn", "Reads and entities"),
 }
 # What a person reads: the tiles, keys of a chart, and a column of numbers by its row's name.
 TILES = """Object.fromEntries([...document.querySelectorAll(".tile")].map((tile) =>
@@ -103,7 +103,7 @@ def test_the_report_and_the_metrics_agree(tmp_path: Path) -> None:
         (key,) = tmp_path.rglob(ORIGIN_KEY_FILE)
         url = f"{urls['origin']}/v1/stream/team/0"
         shown = weir("state", "--json", url, key_file=key)
-    assert f"of {STREAMS + ARCHIVES} streams have news" in told.stderr
+    assert f"of {STREAMS + ARCHIVES} streams changed" in told.stderr
     check_permissions(tmp_path / "out")
     followers = check_tables(tmp_path / "out/tables", metrics, json.loads(shown.stdout))
     with Chromium() as browser:
@@ -162,7 +162,7 @@ def check_figures(page: Page, metrics: Metrics, followers: int) -> None:
     whole, verdicts = metrics.requests.total(), metrics.by(2)
     reads = sum(verdicts[verdict] for verdict in READ_VERDICTS)
     tiles = page.evaluate(TILES)
-    assert tiles["Requests"] == [count(whole), f"{plural(reads, 'read')} among them"]
+    assert tiles["Requests"] == [count(whole), plural(reads, "read")]
     assert tiles["Token failures"][0] == count(metrics.sum("token_failures_total"))
     errors = sum(
         number

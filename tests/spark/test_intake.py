@@ -56,11 +56,13 @@ def test_folders_that_executors_do_not_share_fail_the_run_and_nothing_is_lost(
         patch.setattr(
             DataFrameWriter, "parquet", then(lambda path: shutil.rmtree(path / "is_good=true"))
         )
-        with pytest.raises(SourceError, match="10 lines were written to .*, 0 are found there"):
+        with pytest.raises(SourceError, match="10 lines were written to .*, but 0 found there"):
             count(spark, options)
     # The batch is planned, and comes again.
     elsewhere = options.logs.rename(options.logs.with_name("elsewhere"))
-    with pytest.raises(SourceError, match=f"^{options.logs} is not there on .* must see"):
+    with pytest.raises(
+        SourceError, match=f"^{options.logs} does not exist on .* must be able to access"
+    ):
         count(spark, options)
     elsewhere.rename(options.logs)
     assert count(spark, options) == 10
@@ -76,7 +78,7 @@ def test_files_that_only_the_driver_sees_fail_the_run(
     (tables.checkpoint / "metadata").write_text('{"id": "query"}')
     context = Context(spark, options, tables, Progress(io.StringIO()))
     rows = [(name, 0, "", GONE) for name in ("removed", file_name("edge", 1, START_MS))]
-    with pytest.raises(SourceError, match="executors do not find .*access-edge-1-"):
+    with pytest.raises(SourceError, match="executors cannot find .*access-edge-1-"):
         apply_batch(context, spark.createDataFrame(rows, COLUMNS), 0)
     apply_batch(context, spark.createDataFrame(rows[:1], COLUMNS), 0)
     [told] = tables.read(spark, "quarantine", QUARANTINE).collect()
@@ -92,7 +94,7 @@ def test_a_file_that_cannot_be_read_is_told_and_read_by_a_later_run(
     path.unlink()
     path.symlink_to(path.name)  # nobody can read that, not even root
     assert count(spark, options) == 5
-    assert f"are left for later (1): {path.name}." in report(options)
+    assert f"left for a later run (1): {path.name}." in report(options)
     path.unlink()
     path.write_bytes(kept)
     assert count(spark, options) == 10

@@ -1,4 +1,4 @@
-"""Traffic beside state: nothing is lost, and nothing is divided by nothing."""
+"""Traffic and state: nothing is lost, and nothing is divided by nothing."""
 
 from datetime import date
 from typing import Any

@@ -72,7 +72,7 @@ def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="none is not there on .*: all executors must see"):
+    with pytest.raises(SourceError, match="none does not exist on .*: all executors must be able"):
         rows(tmp_path / "none", 0, 100)
 
 

@@ -59,13 +59,13 @@ def test_start_and_end_may_differ_by_stream(front: Door, writer: Writer) -> None
 @pytest.mark.parametrize("option", ["start", "end"])
 def test_offsets_beyond_the_tail_are_refused(front: Door, writer: Writer, option: str) -> None:
     writer.lay("a", '"1"')
-    with pytest.raises(SourceError, match=f"stream 'a': {option} .* is beyond its tail"):
+    with pytest.raises(SourceError, match=f"stream 'a': {option} .* is beyond the tail"):
         planner(front, **{"stream": "a", option: AT(5)}).plan_all()
 
 
 def test_a_stream_that_is_named_but_not_there_is_a_loss(door: Door, writer: Writer) -> None:
     writer.lay("a", '"1"')
-    with pytest.raises(DataLoss, match="stream 'b': there is no such stream"):
+    with pytest.raises(DataLoss, match="stream 'b': no such stream"):
         planner(door, streams='["a","b"]').plan_all()
     planned = planner(door, streams='["a","b"]', failOnDataLoss="false").plan_all()
     assert messages(read_all(door, planned)) == ['"1"']
@@ -225,7 +225,7 @@ def test_a_start_beyond_the_tail_is_refused_before_it_could_be_forgotten(
 ) -> None:
     query = streaming(front, stream="a", start=AT(8))
     writer.lay("a", '"1"')
-    with pytest.raises(SourceError, match="stream 'a': start .* is beyond its tail"):
+    with pytest.raises(SourceError, match="stream 'a': start .* is beyond the tail"):
         query.latest({}, query.look(), 0)
 
 

@@ -242,7 +242,7 @@ def test_empty_sections_say_why() -> None:
     page = rendered("nothing")
     for anchor in SECTIONS[1:]:
         assert 'class="empty card"' in section_of(page, anchor)
-    assert "give --origin" in section_of(page, "state")
+    assert "Use --origin" in section_of(page, "state")
     assert "<rect" not in "".join(section_of(page, anchor) for anchor in SECTIONS)
 
 
@@ -256,7 +256,7 @@ def test_streams_without_state_messages_say_so() -> None:
     day = busy_day()
     assert day.state is not None
     page = render(replace(day, state=replace(day.state, types=(), moments=()), pairs=()))
-    assert "None of the 4,090 streams read holds State messages." in section_of(page, "state")
+    assert "None of the 4,090 streams read contains State messages." in section_of(page, "state")
     assert "No stream" in section_of(page, "joined")
 
 
@@ -302,7 +302,7 @@ def test_types_beyond_the_largest_are_one_and_the_future_is_not_drawn() -> None:
     page = section_of(render(replace(day, state=state)), "state")
     assert "of 2,007 types" in page and "7 of 2,007, by entities." in page
     assert "2,002 other types" in page and "(all others)" in page
-    assert "Without 1 change with times that are yet to come." in page
+    assert "Excludes 1 change with timestamps in the future." in page
     assert "2,000 other types" in page  # in the bars, which have more types of their own
 
 

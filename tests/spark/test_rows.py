@@ -78,7 +78,7 @@ def test_a_message_is_the_text_that_was_stored(text: str) -> None:
 def test_what_is_no_array_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
         split_array(body)
-    with pytest.raises(SourceError, match="stream 'a' at 7: no JSON array"):
+    with pytest.raises(SourceError, match="stream 'a' at 7: not a JSON array"):
         messages_of(json_chunk(body, "7", "8"), "a")
 
 

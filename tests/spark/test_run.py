@@ -161,7 +161,7 @@ def test_the_report_says_what_the_tables_say(made: Made) -> None:
     assert sum(data.totals.verdicts.values()) == data.totals.requests
     # All are drawn but the one that no chart has room for.
     assert sum(sum(m.verdicts.values()) for m in data.moments) == data.totals.requests - 1
-    assert "They leave out 1 request with" in "".join(data.notes)
+    assert "They exclude 1 request with" in "".join(data.notes)
     assert max(moment.at_ms for moment in data.moments) <= data.totals.last_ms
     assert sum(mode.requests for mode in data.modes) == data.totals.requests
     assert (

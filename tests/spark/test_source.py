@@ -116,9 +116,9 @@ def test_errors_name_the_stream_and_not_the_token(
 ) -> None:
     forged = Door(gateway.url, gateway.token[:-4] + "AAAA")
     cases: list[tuple[Door, dict[str, str], str]] = [
-        (forged, {"stream": "a"}, "stream 'a': answered 401"),
-        (gateway, {"stream": "missing"}, "stream 'missing': there is no such stream"),
-        (gateway, {"stream": "a", "strat": "7"}, "option 'strat' is not known"),
+        (forged, {"stream": "a"}, "stream 'a': status 401"),
+        (gateway, {"stream": "missing"}, "stream 'missing': no such stream"),
+        (gateway, {"stream": "a", "strat": "7"}, "option 'strat' is unknown"),
     ]
     for door, options, complaint in cases:
         with pytest.raises(PySparkException) as caught:

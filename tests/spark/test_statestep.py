@@ -127,8 +127,8 @@ def test_state_follows_the_streams_from_run_to_run(
     generation = step.tables.current.readlink()
     step.run()
     assert step.said == [
-        "3 of 4 streams have news (1 not-json, 0 gone, 0 refused)",
-        "2 of 4 streams have news (1 not-json, 1 gone, 0 refused)",
+        "3 of 4 streams changed (1 not-json, 0 gone, 0 refused)",
+        "2 of 4 streams changed (1 not-json, 1 gone, 0 refused)",
         "",
     ]
     assert step.tables.current.readlink() == generation
@@ -178,11 +178,11 @@ def happen(chance: Random, writer: Writer, front: Door, name: str, lives: set[st
 
 
 BROKEN = {
-    "failing": (Answer(500), "answered 500"),
-    "forbidden": (Answer(403), "answered 403: the token does not allow it"),
+    "failing": (Answer(500), "status 500"),
+    "forbidden": (Answer(403), "status 403: the token does not allow this"),
     "spoilt": (
         Answer(200, {"Content-Type": JSON, "Stream-Next-Offset": nameless(999)}, b"[1,"),
-        "no JSON array of messages",
+        "not a JSON array of messages",
     ),
 }
 
@@ -209,7 +209,7 @@ def test_streams_that_cannot_be_read_do_not_stop_the_others(
         assert (rows[name]["status"], rows[name]["messages"]) == ("refused", 1)
         assert reason in rows[name]["detail"]
     [note] = step.notes
-    assert note.startswith("Streams whose state is that of an earlier run (3): failing (")
+    assert note.startswith("Streams with state from an earlier run (3): failing (")
     generation = step.tables.current.readlink()
     step.run()
     assert (step.notes, step.said[-1]) == ([note], "")
@@ -235,10 +235,10 @@ def test_what_is_refused_or_not_there_is_noted_in_every_run(
     for _ in range(2):
         step.run()
         assert step.notes == [
-            "Nothing is shown for bucket 'empty': there are no streams in it.",
-            "Nothing is shown for bucket 'typo': answered 404: not found.",
-            "Streams whose state is that of an earlier run (1): "
-            "secret (401, the token is missing or not valid).",
+            "Nothing is shown for bucket 'empty': it has no streams.",
+            "Nothing is shown for bucket 'typo': status 404: not found.",
+            "Streams with state from an earlier run (1): "
+            "secret (401, the token is missing or invalid).",
         ]
     assert step.said[-1] == ""
     step.tables.close()

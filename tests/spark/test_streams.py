@@ -140,11 +140,11 @@ def test_where_a_chunk_ends_may_not_be_told(
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        (Answer(401), "stream 'a' at -1: answered 401: the token is missing or not valid"),
-        (Answer(403, {}, b'{"detail":"No."}'), "stream 'a' at -1: answered 403: No."),
-        (Answer(400, {}, b"bad"), "stream 'a' at -1: answered 400: bad"),
-        (Answer(503), "stream 'a' at -1: answered 503"),
-        (Answer(302, {"Location": "/x"}), "stream 'a' at -1: answered 302"),
+        (Answer(401), "stream 'a' at -1: status 401: the token is missing or invalid"),
+        (Answer(403, {}, b'{"detail":"No."}'), "stream 'a' at -1: status 403: No."),
+        (Answer(400, {}, b"bad"), "stream 'a' at -1: status 400: bad"),
+        (Answer(503), "stream 'a' at -1: status 503"),
+        (Answer(302, {"Location": "/x"}), "stream 'a' at -1: status 302"),
         (Answer(200, {}, b"<html>"), "stream 'a': no Stream-Next-Offset"),
     ],
 )
@@ -163,17 +163,17 @@ def test_a_listing_that_is_none_is_refused(
     server: ScriptedOrigin, streams: Streams, page: bytes
 ) -> None:
     server.on("GET", "/ds/buck/streams", Answer(200, {}, page))
-    with pytest.raises(SourceError, match="bucket 'buck': the listing cannot be read"):
+    with pytest.raises(SourceError, match="bucket 'buck': cannot read the listing"):
         list(streams.listing("buck", ""))
 
 
 def test_a_missing_bucket_is_an_error(at_door: Streams) -> None:
-    with pytest.raises(SourceError, match="bucket 'buck': answered 404"):
+    with pytest.raises(SourceError, match="bucket 'buck': status 404"):
         list(at_door.listing("buck", ""))
 
 
 def test_a_snapshot_elsewhere_is_not_fetched(server: ScriptedOrigin, streams: Streams) -> None:
     elsewhere = Answer(307, {"Location": "http://example.com/v1/stream/a/snapshot/7"})
     server.on("GET", "/v1/stream/a/snapshot", elsewhere)
-    with pytest.raises(SourceError, match="stream 'a': redirected to another server"):
+    with pytest.raises(SourceError, match="stream 'a': redirect to another server"):
         streams.snapshot("a")

@@ -99,7 +99,7 @@ def test_a_lack_of_descriptors_is_told_now_and_then(tmp_path: Path) -> None:
             for _ in range(60):
                 connected = socket.create_connection(("127.0.0.1", server.port), 5)
                 stack.enter_context(connected)
-            told = f"the limit of {limit} descriptors is reached"
+            told = f"the limit of {limit} file descriptors is reached"
             wait_until(lambda: told in server.stderr, what=told)
             assert server.stderr.count(told) == 1
         wait_until(lambda: answers(server), what="an answer when they have left")

@@ -1,7 +1,7 @@
-"""What a command shows to a server: a bearer token, and the access key of an origin.
+"""A command's credentials: a bearer token, and the access key of an origin.
 
-An origin may ask its gateways for an access key, and then asks every other client for it as well.
-`WEIR_ACCESS_KEY_FILE` names a file that holds it; `weir up` writes the key of its run beside the
+If an origin requires an access key from its gateways, it requires it from all clients.
+`WEIR_ACCESS_KEY_FILE` names a file with the key; `weir up` stores the key of its run next to the
 streams, for servers on this machine only.
 """
 
@@ -22,12 +22,12 @@ ORIGIN_KEY_FILE = "origin-key"
 
 
 def token_of(arguments: argparse.Namespace) -> str | None:
-    """From the flag, or from the environment, where other users of the machine do not see it."""
+    """From the flag or the environment; other users cannot see the latter."""
     return os.environ.get(TOKEN_VARIABLE) if arguments.token is None else str(arguments.token)
 
 
 def access_headers() -> dict[str, str]:
-    """Headers that an origin asks for; none unless the environment names a file."""
+    """Headers required by an origin; none unless the environment names a file."""
     key = named_key()
     return {ACCESS_KEY: key} if key else {}
 

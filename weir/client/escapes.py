@@ -22,7 +22,7 @@ def shown_json(raw: bytes) -> str:
 
 
 def shown_word(text: str) -> str:
-    """In quotes only if it would be ambiguous without."""
+    """In quotes only if it would be ambiguous otherwise."""
     if text and text.isprintable() and not set(text) & _DOUBTFUL:
         return text
     return shown_string(text)

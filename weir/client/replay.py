@@ -1,4 +1,4 @@
-"""From what a stream brings to its state: which messages count, and what is said of the others."""
+"""From a stream's messages to its state: which messages count, and errors about the others."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ from protocol.state import Change, Materialised, Message, StateError, parse_mess
 from weir.client.escapes import shown, shown_word
 from weir.client.stream import Batch, Begun, Event
 
-Check = Callable[[Change], str | None]  # why a change is not to be had, if it is not
-Refuse = Callable[[str], None]  # told of every message that does not count
+Check = Callable[[Change], str | None]  # why a change is invalid, or None
+Refuse = Callable[[str], None]  # called for every invalid message
 
 
 class Replay:
-    """The state after the events so far, and how much it took to get there."""
+    """The state after the events so far, and the size of its input."""
 
     def __init__(self, refuse: Refuse, check: Check | None = None) -> None:
         self._refuse = refuse
@@ -25,7 +25,7 @@ class Replay:
         self.size_bytes = 0
 
     def take(self, event: Event) -> list[Message]:
-        """Apply an event; the messages of it that counted."""
+        """Apply an event; returns its valid messages."""
         if isinstance(event, Begun):
             self._begin(event)
         if not isinstance(event, Batch):

@@ -1,9 +1,9 @@
-"""Reading one JSON stream from any Durable Streams server: what is there, then what comes.
+"""Reads one JSON stream from any Durable Streams server: existing data, then new data.
 
-A reader begins with `/bootstrap`, with the snapshot alone where there is too much for that, or with
-a replay from the start where a server has neither. It reads on to the tail, and then waits there by
-long-poll. When the server says that a position is gone (410), a snapshot has replaced it and the
-reader begins again. Foreign errors become `RequestFailed` here.
+A reader starts with `/bootstrap`, with the snapshot alone if there is too much data for that, or
+with a replay from the start if the server has neither. It reads to the tail, then follows it by
+long-polls. If a position is gone (410), a snapshot has replaced it and the reader starts over.
+Network errors become `RequestFailed` here.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=120)
 NO_BOOTSTRAP = (400, 404, 405, 501)
 TOO_LARGE = 413
 TRANSIENT = (429, 502, 503, 504)
-MAX_FRUITLESS = 3  # beginnings that never reached the tail
+MAX_FRUITLESS = 3  # restarts without reaching the tail
 FIRST_PAUSE_SECS, LAST_PAUSE_SECS = 0.5, 15.0
 MAX_PROBLEM_BYTES = 16 * 1024
 MAX_DETAIL = 300  # characters
@@ -39,7 +39,7 @@ MAX_DETAIL = 300  # characters
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Reading begins, or begins again: what came before is void."""
+    """Reading starts, or starts over: discard everything before."""
 
     snapshot_offset: str | None
     by_replay: bool = False  # the server has no bootstrap, and so no snapshots
@@ -47,7 +47,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some messages as they came; `first` numbers them from 1 after the place."""
+    """Some messages, unchanged; `first` numbers them from 1 after the place."""
 
     messages: list[bytes]
     place: str
@@ -63,18 +63,18 @@ Event = Begun | Batch | CaughtUp
 
 
 class Unavailable(RequestFailed):
-    """It may well work in a moment."""
+    """A temporary failure."""
 
 
 class _Gone(RequestFailed):
-    """410: the position is below what the server has kept."""
+    """410: the position is no longer available."""
 
 
 @asynccontextmanager
 async def open_stream(
     url: str, token: str | None, complain: Callable[[str], None]
 ) -> AsyncIterator["StreamClient"]:
-    """`complain` is told what went wrong and does not end the reading."""
+    """`complain` is called for errors that do not stop reading."""
     headers = access_headers() | ({"Authorization": f"Bearer {token}"} if token else {})
     async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as session:
         yield StreamClient(session, parse_url(url), complain)
@@ -85,12 +85,12 @@ def parse_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingsError("URL", f"{shown(url)!r} is not an http or https URL")
     if parts.query or parts.fragment or "@" in parts.netloc:
-        raise SettingsError("URL", "a stream's URL has no query, fragment or password")
+        raise SettingsError("URL", "a stream URL must have no query, fragment or password")
     return url.rstrip("/")
 
 
 class StreamClient:
-    """One stream, and how far it was read."""
+    """One stream, and the position reached."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class StreamClient:
         self._closed = False
 
     async def events(self, *, follow: bool) -> AsyncGenerator[Event, None]:
-        """Everything up to the tail; with `follow` then what comes, until the stream is closed."""
+        """Everything up to the tail; with `follow` also new data, until the stream is closed."""
         fruitless = 0
         while True:
             try:
@@ -122,14 +122,14 @@ class StreamClient:
                 fruitless += 1
                 if fruitless == MAX_FRUITLESS:
                     raise
-                self._complain(f"{error}; beginning again")
+                self._complain(f"{error}; starting over")
                 await self._pause(FIRST_PAUSE_SECS)
 
     async def publish(self, offset: str, snapshot: bytes) -> None:
         """Make the snapshot the beginning of the stream."""
         address, headers = self._snapshot_url(offset), {"Content-Type": JSON_TYPE}
         async with self._request("PUT", address, data=snapshot, headers=headers) as response:
-            if response.status != 204:  # a 201 would be a stream of that name
+            if response.status != 204:  # a 201 would mean a stream of that name
                 raise await _refusal(response)
 
     def _snapshot_url(self, offset: str) -> str:
@@ -166,13 +166,13 @@ class StreamClient:
                     yield batch
                 self._move(head)
             elif not is_too_large:
-                raise RequestFailed(str(await _refusal(response)))  # beginning again is no help
+                raise RequestFailed(str(await _refusal(response)))  # starting over would not help
         if is_too_large:
             async for event in self._begin_with_snapshot():
                 yield event
 
     async def _begin_with_snapshot(self) -> AsyncIterator[Event]:
-        """There is too much for one answer: the snapshot by itself, and then whatever follows."""
+        """Too much for one response: read the snapshot alone, then the rest."""
         async with self._request("HEAD", self.url) as response:
             if response.status != 200:
                 raise RequestFailed(str(await _refusal(response)))
@@ -183,7 +183,7 @@ class StreamClient:
         async with self._request("GET", self._snapshot_url(snapshot_offset)) as response:
             if response.status == 404:
                 raise _Gone(f"{self.url}: another snapshot has replaced {shown(snapshot_offset)}")
-            if response.status == 410:  # another stream has the name now
+            if response.status == 410:  # another stream has this name now
                 raise await _refusal(response)
             if response.status != 200:
                 raise RequestFailed(str(await _refusal(response)))
@@ -193,7 +193,7 @@ class StreamClient:
             self._move(head)
 
     async def _read(self, **live: str) -> Batch:
-        """What follows the offset; live, this waits for it, maybe in vain."""
+        """The data after the offset; live reads wait for it, possibly without result."""
         asked = {"offset": self.offset} | live
         query = "&".join(f"{name}={quote(value, safe='')}" for name, value in asked.items())
         async with self._request("GET", f"{self.url}?{query}") as response:
@@ -208,21 +208,21 @@ class StreamClient:
         return batch
 
     async def _wait(self) -> Batch:
-        """One long-poll; a server that is away is asked again, ever more slowly."""
+        """One long-poll; retries with increasing delays if the server is unavailable."""
         pause = FIRST_PAUSE_SECS
         live = {"live": "long-poll"} | ({"cursor": self._cursor} if self._cursor else {})
         while True:
             try:
                 return await self._read(**live)
             except Unavailable as error:
-                self._complain(f"{error}; trying again in {pause:g} s")
+                self._complain(f"{error}; retrying in {pause:g} s")
                 await self._pause(pause)
                 pause = min(2 * pause, LAST_PAUSE_SECS)
 
     def _move(self, head: ReplyHead) -> None:
         if not is_offset(head.next_offset):
-            raise RequestFailed(f"{self.url} is no durable stream: no {STREAM_NEXT_OFFSET}")
-        # A server that neither moves nor says that it is done would be asked forever.
+            raise RequestFailed(f"{self.url} is not a durable stream: no {STREAM_NEXT_OFFSET}")
+        # A server that neither advances nor says that it is up to date would cause an endless loop.
         self._up_to_date = head.up_to_date or head.next_offset == self.offset
         self._closed = head.closed
         self.offset, self._cursor = head.next_offset, head.cursor
@@ -252,7 +252,7 @@ class StreamClient:
 async def _bootstrap_batches(
     response: aiohttp.ClientResponse, boundary: str, snapshot_offset: str | None
 ) -> AsyncIterator[Batch]:
-    """The snapshot's messages, then the others, each batch with what one read brought."""
+    """The snapshot's messages, then the others, one batch per read."""
     decoder = PartDecoder(boundary)
     place = f"after offset {snapshot_offset or START}"
     number = 0  # of parts so far; the first is the snapshot
@@ -267,9 +267,9 @@ async def _bootstrap_batches(
                 yield Batch([_update(part) for part in rest], place, max(number, 1))
             number += len(parts)
     except MultipartError as error:
-        raise RequestFailed(f"the bootstrap cannot be read: {error}") from None
+        raise RequestFailed(f"cannot read the bootstrap: {error}") from None
     if not decoder.complete or not number:
-        raise RequestFailed("the bootstrap was cut short")
+        raise RequestFailed("the bootstrap was truncated")
 
 
 def _snapshot_messages(part: Part) -> list[bytes]:
@@ -290,7 +290,7 @@ def _split(body: bytes, what: str) -> list[bytes]:
     try:
         return split_array(body)
     except ValueError as error:
-        raise RequestFailed(f"{what}: no JSON array of messages: {shown(str(error))}") from None
+        raise RequestFailed(f"{what}: not a JSON array of messages: {shown(str(error))}") from None
 
 
 def _check_json(what: str, content_type: str) -> None:
@@ -300,7 +300,7 @@ def _check_json(what: str, content_type: str) -> None:
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> RequestFailed:
-    """What the server said, as an error of the kind that its status calls for."""
+    """The server's response as the error that fits its status."""
     said = _detail_of(await response.content.read(MAX_PROBLEM_BYTES))
     reason = f"{response.status} {shown(response.reason or '')}".strip()
     path = shown(response.url.raw_path)
@@ -310,7 +310,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> RequestFailed:
 
 
 def _detail_of(body: bytes) -> str:
-    """Of a problem (RFC 9457), or the text where it is none."""
+    """The detail of a problem (RFC 9457), or the plain text."""
     try:
         problem = msgspec.json.decode(body)
         said = problem.get("detail") or problem.get("title") if isinstance(problem, dict) else ""

@@ -1,4 +1,4 @@
-"""A state and its changes as lines: columns for people, JSON for programs."""
+"""A state and its changes as lines: as columns or as JSON."""
 
 from collections.abc import Iterator
 

@@ -53,5 +53,5 @@ def _report(stream: StreamClient, replay: Replay, snapshot_bytes: int) -> str:
         f"bytes after     {snapshot_bytes:,}",
     ]
     if replay.state.snapshot_open:
-        lines.append("The stream ends inside a snapshot of its own, and so does this one.")
+        lines.append("The stream ends inside a snapshot of its own, and so does the new one.")
     return "\n".join(lines)

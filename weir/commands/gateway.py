@@ -99,7 +99,7 @@ def _serve_workers(
         drain_secs=serving.leave_secs + serving.drain_secs,
     )
     try:
-        # What is loaded now stays shared by the workers as long as nobody writes to it.
+        # Memory loaded now stays shared between workers until it is written to.
         gc.collect()
         gc.freeze()
         return workers.run(child)
@@ -135,9 +135,7 @@ async def _serve_gateway(
     gateway = Gateway(config, worker=number, run_dir=run_dir, mint_key=mint_key)
     if worker is not None:
         restarts = worker.restarts
-        gateway.metrics.counter(
-            "worker_restarts", "Times this worker had to be started again.", lambda: restarts
-        )
+        gateway.metrics.counter("worker_restarts", "Restarts of this worker.", lambda: restarts)
     await gateway.start()
     try:
         admin = Admin(gateway, config.gateway, worker=number, run_dir=run_dir)

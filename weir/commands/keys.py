@@ -29,14 +29,14 @@ def run(arguments: argparse.Namespace) -> int:
     ensure_dev_certificate(shared, datetime.now(UTC))
     jwks = shared / JWKS_FILE
     if arguments.jwks and arguments.jwks != str(jwks):
-        print(f"weir: tokens are checked by the keys of {arguments.jwks}", flush=True)
+        print(f"weir: tokens are verified with the keys in {arguments.jwks}", flush=True)
         return 0
     _, made = ensure_dev_key(private)
     if made != jwks:
         replace_file(jwks, made.read_bytes(), mode=0o644)
     print(
-        f"weir: DEVELOPMENT KEY in use: whoever can read {private / KEY_FILE} can sign tokens for "
-        "everything.\nweir: in production set DS_AUTH__JWKS, DS_AUTH__ISSUER and DS_AUTH__AUDIENCE",
+        f"weir: DEVELOPMENT KEY in use: anyone who can read {private / KEY_FILE} can sign any "
+        "token.\nweir: in production set DS_AUTH__JWKS, DS_AUTH__ISSUER and DS_AUTH__AUDIENCE",
         flush=True,
     )
     return 0
@@ -63,7 +63,7 @@ def _access_keys(path: Path, text: str) -> dict[str, str | None]:
     try:
         held = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError(str(path), f"is no TOML ({error})") from error
+        raise SettingsError(str(path), f"is not valid TOML ({error})") from error
     return {name: held.get(name, {}).get(ACCESS_KEY) for name in ("server", "upstream")}
 
 

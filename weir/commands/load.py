@@ -1,4 +1,4 @@
-"""`weir load`: a scenario on a server, seen as it runs; charts of it; and a comparison."""
+"""`weir load`: runs a scenario against a server; charts and comparisons of results."""
 
 import argparse
 import os
@@ -72,13 +72,13 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _origin(arguments: argparse.Namespace) -> Target | None:
-    """Where reads are counted; of `weir up` it is known."""
+    """The origin whose reads are counted; known for `weir up`."""
     url = arguments.origin or (None if arguments.target else ORIGIN)
     return Target.parse(url) if url else None
 
 
 def _tokens(arguments: argparse.Namespace) -> Sequence[str]:
-    """Those given; else as many as the scenario wants, by the key that `weir up` has made."""
+    """The given tokens, or as many as the scenario needs, signed with the key of `weir up`."""
     if arguments.tokens:
         return read_tokens(Path(arguments.tokens))
     given = arguments.token or os.environ.get(TOKEN_VARIABLE)
@@ -112,7 +112,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 def _report(arguments: argparse.Namespace) -> None:
     paths = [Path(name) for name in arguments.results] or sorted(RESULTS.glob("*.jsonl"))
     if not paths and not read_kept():
-        raise SettingsError("load report", f"there are no results in {RESULTS}")
+        raise SettingsError("load report", f"no results in {RESULTS}")
     try:
         runs = [read_run(path) for path in paths]
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""`weir produce URL`: a message each second, for ever: something to watch, and to alert on.
+"""`weir produce URL`: appends a message every second, for demos and monitoring.
 
-It writes as an idempotent producer: a message whose answer was lost is sent again under the same
-number, so each beat is in the stream once, whatever breaks on the way. Each start is a new epoch.
-What a server's answer means for the next step is decided by `judge`; the rest is waiting.
+It is an idempotent producer: a message whose response was lost is sent again with the same number,
+so each message is in the stream exactly once, whatever fails. Each start is a new epoch. `judge`
+decides the next step after a response; the rest is waiting.
 """
 
 import argparse
@@ -33,14 +33,14 @@ TOKEN_MARGIN_SECS = 60.0
 
 
 class Step(Enum):
-    """What an answer means for a message."""
+    """The next step after a response."""
 
-    DONE = "it is in the stream"
-    CREATE = "there is no stream yet"
-    EPOCH = "the stream is new, or somebody else has our name: count anew"
-    AGAIN = "nobody knows, or not now"
-    TOKEN = "the token is no longer good"
-    NEVER = "it will not get better"
+    DONE = "stored"
+    CREATE = "the stream does not exist"
+    EPOCH = "a new stream, or another producer has our name: start a new epoch"
+    AGAIN = "outcome unknown, or a temporary failure"
+    TOKEN = "the token is no longer valid"
+    NEVER = "a permanent failure"
 
 
 def judge(status: int, head: ReplyHead) -> Step:
@@ -59,7 +59,7 @@ def judge(status: int, head: ReplyHead) -> Step:
 
 @dataclass(slots=True)
 class Number:
-    """That of the next message; a new epoch begins to count anew."""
+    """The number of the next message; a new epoch starts from 0."""
 
     epoch: int
     seq: int = 0
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_tokens(arguments: argparse.Namespace) -> Tokens:
-    """By the clock, the token to send; one that a key signs is renewed before it ends."""
+    """Returns the current token; a token signed with a key is renewed before it expires."""
     if arguments.key is None:
         given = token_of(arguments)
         return lambda now: given
@@ -114,7 +114,7 @@ class Producer:
         self._number = Number(_now_ms())
 
     async def beat(self, every_secs: float, count: int | None) -> None:
-        """Beats that an outage swallowed are not made up for: the next one comes in time."""
+        """Messages missed during an outage are not sent later: the next one is on schedule."""
         async with aiohttp.ClientSession(timeout=TIMEOUT, headers=access_headers()) as session:
             self._session = session
             sent = 0
@@ -125,7 +125,7 @@ class Producer:
                 now = datetime.now(UTC).isoformat(timespec="milliseconds")
                 await self._deliver({"producer": self._name, "beat": sent, "time": now})
                 if sent == 1:
-                    print(f"weir produce: the first message is in {self._url}", flush=True)
+                    print(f"weir produce: appending to {self._url}", flush=True)
                 due = max(due + every_secs, time.monotonic())
 
     async def _deliver(self, message: dict[str, object]) -> None:
@@ -141,7 +141,7 @@ class Producer:
                 case Step.DONE:
                     self._number.seq += 1
                     if failed:
-                        warn("it goes on")
+                        warn("appending again")
                     return
                 case Step.NEVER:
                     raise RequestFailed(said)
@@ -150,7 +150,7 @@ class Producer:
                     self._number.next_epoch()
                     continue
             if not failed:
-                warn(f"{said}; trying until it works")
+                warn(f"{said}; retrying until it works")
             failed, renewed = True, False
             await asyncio.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE_SECS)
@@ -178,5 +178,5 @@ class Producer:
 
 
 def _now_ms() -> int:
-    """Epochs only have to grow from start to start."""
+    """Epochs only need to increase from start to start."""
     return int(time.time() * 1000)

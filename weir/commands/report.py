@@ -23,7 +23,7 @@ from weir.exits import RequestFailed
 from wire.settings import SettingsError
 
 JAVA_LOG = Path("_weir/spark.log")
-PRIVATE = 0o027  # logs are not for everyone, and neither are tables made from them
+PRIVATE = 0o027  # logs are private, and so are tables made from them
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _until_interrupted(work: Coroutine[Any, Any, None]) -> None:
-    """With a signal handler of the loop, which wakes it. Otherwise a signal that arrives just as
+    """Uses a signal handler of the loop, which wakes it. Otherwise a signal that arrives just as
     the loop goes to sleep would be noticed only at the next event."""
     task = asyncio.create_task(work, name="until interrupted")
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)

@@ -1,4 +1,4 @@
-"""`weir token`: print one signed token, for people and scripts in development."""
+"""`weir token`: print one signed development token."""
 
 import argparse
 import re

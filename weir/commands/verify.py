@@ -16,14 +16,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check is not None:
         return _exit_code(_check(Path(arguments.check)))
     folder = _make_folder(arguments.out)
-    print(f"seed {arguments.seed}, {arguments.seconds:g} s; everything is kept in {folder}")
+    print(f"seed {arguments.seed}, {arguments.seconds:g} s; results in {folder}")
     crowd = Crowd(readers=arguments.readers)
     run = verify(folder, arguments.seed, arguments.seconds, crowd, _tell, arguments.without)
     try:
         findings = asyncio.run(run)
     except* RunFailedError as errors:
         raise RequestFailed(_first(errors)) from errors
-    print(f"history: {folder / FILE}; look again with `weir verify --check {folder}`")
+    print(f"history: {folder / FILE}; check it again with `weir verify --check {folder}`")
     return _exit_code(findings)
 
 
@@ -38,7 +38,7 @@ def _make_folder(out: str | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="weir-verify-"))
     folder = Path(out).absolute()
     if (folder / FILE).exists():
-        raise SettingsError("--out", f"{folder} has the history of another run")
+        raise SettingsError("--out", f"{folder} already has the history of another run")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

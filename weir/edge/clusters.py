@@ -1,7 +1,7 @@
-"""The gateways behind Envoy: how one is chosen, when it leaves and when it comes back.
+"""The gateways behind Envoy: how one is chosen, when it is removed and when it returns.
 
-A gateway leaves when its `/readyz` says so or when it cannot be reached. Its answers never count
-against it: a 502 is the origin's fault, and would eject the whole fleet.
+A gateway is removed when its `/readyz` fails or when it cannot be reached. Its responses never
+count against it: a 502 is the origin's fault, and would eject the whole fleet.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def gateways_cluster(settings: EnvoySettings) -> Json:
 
 
 def _health_check(every_secs: float) -> Json:
-    """A 503 from /readyz counts at once, no answer only the third time."""
+    """A 503 from /readyz counts immediately, a missing response only the third time."""
     return {
         "timeout": duration(max(every_secs, 1.0)),
         "interval": duration(every_secs),
@@ -103,7 +103,7 @@ def admin_cluster(port: int) -> Json:
 
 
 def cluster(name: str, urls: Sequence[str], connect_timeout: str) -> Json:
-    """Names are resolved again and again, and each address behind one is a host."""
+    """Names are resolved periodically, and each address is a host."""
     hosts = [host_and_port(url) for url in urls]
     endpoints = [{"endpoint": {"address": address(*host)}} for host in hosts]
     dns = {"dns_refresh_rate": "5s", "dns_lookup_family": "V4_PREFERRED"}
@@ -118,7 +118,7 @@ def cluster(name: str, urls: Sequence[str], connect_timeout: str) -> Json:
 
 
 def _upstream_tls(urls: Sequence[str]) -> Json:
-    """A cluster asks for one name, and expects it in every certificate."""
+    """A cluster uses one SNI name, and expects it in every certificate."""
     secure = [url.startswith("https://") for url in urls]
     if not any(secure):
         return {}

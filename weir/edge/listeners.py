@@ -28,7 +28,7 @@ STREAMS_OF_A_CONNECTION = 512
 STREAM_WINDOW_BYTES, CONNECTION_WINDOW_BYTES = 256 * KIB, MIB
 MARGIN_SECS = 15.0  # how much more patient Envoy is than the gateway
 
-# Only the token and the path say who asks, and for what.
+# Only the token and the path determine who asks for what.
 FORGEABLE_PREFIXES = ("x-jwt-", "x-original-", "x-rewrite-", "x-http-method", "x-method-override")
 FORGEABLE = (
     *("forwarded", "x-forwarded-host", "x-forwarded-port", "x-forwarded-prefix"),
@@ -129,7 +129,7 @@ def _http(settings: EnvoySettings, name: str) -> Json:
         "stat_prefix": name,
         "codec_type": "AUTO",
         "server_name": "weir",
-        # Where a client is and how it came is what Envoy sees, whatever the client says.
+        # The client's address and scheme are as Envoy sees them, whatever the client claims.
         "use_remote_address": True,
         "xff_num_trusted_hops": settings.trusted_hops,
         "internal_address_config": {"cidr_ranges": [nobody]},

@@ -14,14 +14,14 @@ _REFUSALS = (
     (426, problem(400, "http-version", "Use HTTP/1.1 or HTTP/2.")),
     (401, problem_of(invalid_token("malformed"))),
     (403, problem_of(invalid_token("malformed"))),  # for another audience
-    (404, problem(404, "not-found", "There is nothing at this path.")),
+    (404, problem(404, "not-found", "Nothing exists at this path.")),
     (408, problem(408, "timeout", "The request took too long to arrive.")),
     (413, problem(413, "body-too-large", "The body is too large.")),
     (431, problem(431, "header-too-large", "The request head is too large.")),
-    (500, problem(500, "internal-error", "The proxy made a mistake.")),
-    (502, problem(502, "bad-gateway", "A gateway's answer made no sense.")),
-    (503, problem(503, "unavailable", "No gateway can take this now.", RETRY_AFTER)),
-    (504, problem(504, "timeout", "A gateway did not answer in time.")),
+    (500, problem(500, "internal-error", "Internal proxy error.")),
+    (502, problem(502, "bad-gateway", "A gateway sent an invalid response.")),
+    (503, problem(503, "unavailable", "No gateway is available.", RETRY_AFTER)),
+    (504, problem(504, "timeout", "A gateway did not respond in time.")),
 )
 
 

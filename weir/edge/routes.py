@@ -15,8 +15,8 @@ from weir.edge.values import Json, extension, method_match
 
 CONSOLE = ROOT.rstrip("/")
 
-# The stream that a path is about: without the query, and without the sub-resources of a stream (see
-# protocol.paths). A stream spelled in two ways may reach two gateways, which costs a fetch.
+# The stream of a path: without the query and without sub-resources (see protocol.paths). A stream
+# spelled in two ways may reach two gateways, which costs a fetch.
 _OWNER = rf"(?:{STREAM_PREFIX}|{BUCKET_PREFIX}[^/?]+/)[^?]+?|[^?]+?"
 STREAM_OF_PATH = rf"^({_OWNER})(?:/bootstrap|/snapshot(?:/[^/?]+)?)?(?:\?.*)?$"
 PLAIN_HOST = r"[\w.-]+(?::\d+)?|\[[\da-fA-F:.]+\](?::\d+)?"
@@ -38,9 +38,9 @@ def virtual_host(prefixes: Sequence[str]) -> Json:
 
 
 def _routes(prefixes: Sequence[str]) -> Iterator[Json]:
-    """Anything that is not named here is a 404."""
+    """Everything else is a 404."""
     reads = method_match("GET", "HEAD")
-    # To Envoy, two Host lines are one with a comma, and it accepts any.
+    # Envoy joins two Host lines with a comma and accepts the result.
     strange = {"name": ":authority", "string_match": {"safe_regex": {"regex": PLAIN_HOST}}}
     match = {"prefix": "/", "headers": [{**strange, "invert_match": True}]}
     yield {"name": "strange-host", "match": match, "direct_response": {"status": 400}}
@@ -70,8 +70,8 @@ def _stream_route(name: str, match: Json, *retried: str) -> Json:
 
 
 def _retries(*more: str) -> Json:
-    """At another gateway, for requests that certainly reached none; `more` where repeating does no
-    harm."""
+    """At another gateway, for requests that certainly reached none; `more` conditions if repeating
+    is safe."""
     previous = extension(
         "retry_host_predicates.previous_hosts",
         "retry.host.previous_hosts.v3.PreviousHostsPredicate",
@@ -83,6 +83,6 @@ def _retries(*more: str) -> Json:
         "num_retries": 2,
         "retry_back_off": {"base_interval": "0.025s", "max_interval": "0.25s"},
         "retry_host_predicate": [previous],
-        # Each attempt is one step on the ring, where a host has thousands of places.
+        # Each attempt is one step on the ring, on which a host has thousands of entries.
         "host_selection_retry_max_attempts": 32,
     }

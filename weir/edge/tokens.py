@@ -34,13 +34,13 @@ def token_filters(auth: AuthConfig, key_set: str) -> list[Json]:
 
 
 def _rules() -> Iterator[Json]:
-    """The first match decides; whatever is not named here needs a token."""
+    """The first match decides; everything else needs a token."""
     yield {"match": {"path": "/healthz"}}
     for path in GUARDED:
         yield {"match": {"path": path}, "requires": {"provider_name": PROVIDER}}
     yield {"match": {"path": CONSOLE}}
     yield {"match": {"prefix": f"{CONSOLE}/"}}
-    # What the origin guards itself, or shows to everybody.
+    # Protected by the origin itself, or public.
     yield {"match": {"path": PUBLIC_KEYS, "headers": [method_match("GET", "HEAD")]}}
     own = {"safe_regex": {"regex": OWN_TOKEN.pattern}, "headers": [method_match("POST")]}
     yield {"match": own}

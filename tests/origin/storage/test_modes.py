@@ -261,6 +261,6 @@ async def test_record_applied_twice_is_refused_by_recovery(tmp_path: Path) -> No
         state = driver.states["a"]
         await driver.stage(state, Appended(state.id, 3, b"zz", 1))
         killed = copy_as_killed(tmp_path / "live", tmp_path / "killed")
-        with pytest.raises(DamagedData, match="append at 3, the stream ends at 5"):
+        with pytest.raises(DamagedData, match="append at 3, but the stream ends at 5"):
             async with opened("file-durable", killed):
                 pytest.fail("started")

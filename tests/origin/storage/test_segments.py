@@ -98,7 +98,7 @@ def test_missing_and_foreign_files_are_damage(segments: Segments) -> None:
     size = write(segments, 0, 0, [b"some bytes"])
     other = Path(segments.path(ID + 1))
     other.write_bytes(Path(segments.path(ID)).read_bytes())
-    with pytest.raises(DamagedData, match="elsewhere"):
+    with pytest.raises(DamagedData, match="belongs to another"):
         segments.read(ID + 1, Extent(0, size), 0, 10)
 
 

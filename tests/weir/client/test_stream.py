@@ -215,7 +215,7 @@ async def test_a_snapshot_of_another_type_is_a_clear_error(scripted: ScriptedOri
 
 async def test_a_snapshot_that_is_no_array_is_a_clear_error(scripted: ScriptedOrigin) -> None:
     scripted.on("GET", BOOTSTRAP, bootstrap((JSON, b"{}"), snapshot="5"))
-    assert "the snapshot: no JSON array of messages" in await fail(scripted)
+    assert "the snapshot: not a JSON array of messages" in await fail(scripted)
 
 
 async def test_a_stream_of_another_type_is_a_clear_error(scripted: ScriptedOrigin) -> None:
@@ -232,7 +232,7 @@ async def test_a_bootstrap_that_was_cut_short_is_no_state(
 ) -> None:
     whole = bootstrap(NONE, (JSON, b"1"))
     scripted.on("GET", BOOTSTRAP, Answer(200, whole.headers, whole.body[: end - 2]))
-    assert await fail(scripted) == "the bootstrap was cut short"
+    assert await fail(scripted) == "the bootstrap was truncated"
     scripted.on("GET", BOOTSTRAP, Answer(200, whole.headers, whole.body, cut_after=end % 50))
     assert scripted.url in await fail(scripted)
 
@@ -240,7 +240,7 @@ async def test_a_bootstrap_that_was_cut_short_is_no_state(
 async def test_a_bootstrap_that_is_none(scripted: ScriptedOrigin) -> None:
     whole = bootstrap(NONE)
     scripted.on("GET", BOOTSTRAP, Answer(200, whole.headers, b"--bb\r\n\r\n\r\n--b--"))
-    assert "the bootstrap cannot be read" in await fail(scripted)
+    assert "cannot read the bootstrap" in await fail(scripted)
 
 
 # -- retention -----------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ async def test_a_position_that_is_gone_begins_again(scripted: ScriptedOrigin) ->
         Begun("9"),
         CaughtUp("9"),
     ]
-    assert noted == [f"GET {PATH}: 410 Gone: gone; beginning again", 0.5]
+    assert noted == [f"GET {PATH}: 410 Gone: gone; starting over", 0.5]
 
 
 async def test_who_never_gets_to_the_tail_gives_up(scripted: ScriptedOrigin) -> None:
@@ -309,7 +309,7 @@ async def test_a_follower_outlives_a_server_that_is_away(scripted: ScriptedOrigi
     async with client(scripted) as (stream, noted):
         events = [event async for event in stream.events(follow=True)]
     assert events[-1] == Batch([b"1"], "after offset 9")
-    assert noted[::2][0] == f"GET {PATH}: 503 Service Unavailable: draining; trying again in 0.5 s"
+    assert noted[::2][0] == f"GET {PATH}: 503 Service Unavailable: draining; retrying in 0.5 s"
     assert noted[1::2] == [0.5, 1, 2, 4, 8, LAST_PAUSE_SECS, LAST_PAUSE_SECS]
 
 
@@ -346,14 +346,15 @@ async def test_a_server_that_does_not_move_is_not_asked_forever(scripted: Script
 async def test_some_json_is_no_stream(scripted: ScriptedOrigin) -> None:
     scripted.on("GET", PATH, Answer(200, {"Content-Type": JSON}, b"[]"))
     assert (
-        await fail(scripted) == f"{scripted.url}{PATH} is no durable stream: no Stream-Next-Offset"
+        await fail(scripted)
+        == f"{scripted.url}{PATH} is not a durable stream: no Stream-Next-Offset"
     )
 
 
 async def test_what_is_no_array_is_no_answer(scripted: ScriptedOrigin) -> None:
     headers = {"Content-Type": JSON, "Stream-Next-Offset": "1"}
     scripted.on("GET", PATH, Answer(200, headers, b"{}"))
-    assert "no JSON array of messages" in await fail(scripted)
+    assert "not a JSON array of messages" in await fail(scripted)
 
 
 async def test_a_server_that_is_not_there(scripted: ScriptedOrigin) -> None:

@@ -136,7 +136,7 @@ def test_a_snapshot_that_is_open_stays_open(
 ) -> None:
     stream.messages.append(b'{"headers":{"control":"snapshot-start"}}')
     done = weir("compact", scripted.url + PATH)
-    assert done.out[-1] == "The stream ends inside a snapshot of its own, and so does this one."
+    assert done.out[-1] == "The stream ends inside a snapshot of its own, and so does the new one."
     [request] = scripted.find("PUT")
     assert materialise(map(parse_message, split_array(request.body))).snapshot_open
 

@@ -35,7 +35,7 @@ def test_a_second_run_changes_nothing(weir: Weir, tmp_path: Path) -> None:
 
 def test_no_development_key_beside_the_keys_of_an_issuer(weir: Weir, tmp_path: Path) -> None:
     done = weir("keys", str(tmp_path), "--jwks", URL)
-    assert (done.code, done.out) == (0, [f"weir: tokens are checked by the keys of {URL}"])
+    assert (done.code, done.out) == (0, [f"weir: tokens are verified with the keys in {URL}"])
     assert set(read_all(tmp_path)) == {"dev-tls.pem", "origin-key", "secrets.toml"}
 
 

@@ -54,14 +54,14 @@ def test_an_origin_that_is_no_url_is_refused_and_not_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], origin: str
 ) -> None:
     said = fails(capsys, *folders(tmp_path), "--origin", origin)
-    assert said == "weir: --origin: must be like http://host:port, without user or query\n"
+    assert said == "weir: --origin: must look like http://host:port, without user or query\n"
 
 
 def test_a_token_that_is_none_is_refused_and_not_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = fails(capsys, *folders(tmp_path), "--token", "a\nb")
-    assert said == "weir: --token: has characters that no token has\n"
+    assert said == "weir: --token: contains invalid characters\n"
 
 
 def test_without_java_it_says_how_to_get_it(

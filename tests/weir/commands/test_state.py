@@ -131,7 +131,7 @@ def test_failures_are_one_line_each(weir: Weir, url: str, tmp_path: Path) -> Non
     for code, arguments, names in [
         (2, ["h:1/a"], "URL: "),
         (2, [url, "--schema", "missing.json"], "--schema: missing.json: "),
-        (2, [url, "--schema", str(not_schema)], "is no JSON object of types and schemas"),
+        (2, [url, "--schema", str(not_schema)], "is not a JSON object of types and schemas"),
         (4, ["http://127.0.0.1:1/v1/stream/s"], "Cannot connect"),
         (4, [url + "/missing"], "404 Not Found"),
     ]:
@@ -222,7 +222,7 @@ def test_following_as_json_forgets_what_a_snapshot_replaced(
         ]
         out, err = followed.process.communicate(timeout=60)
         assert (followed.process.returncode, out) == (0, "")
-        assert err.splitlines() == [f"weir: GET {PATH}: 410 Gone; beginning again"]
+        assert err.splitlines() == [f"weir: GET {PATH}: 410 Gone; starting over"]
 
 
 def test_a_reader_that_leaves_early_is_no_error(url: str, stream: SimpleStream) -> None:

@@ -77,7 +77,7 @@ def test_scopes_go_where_the_gateway_looks_for_them(folder: Path) -> None:
         (["--key", "missing.pem"], "missing.pem not found; `weir up` makes one"),
         (["--key", __file__], "is not a private key"),
         (["--ttl", "soon"], "--ttl: 'soon' is not a duration"),
-        (["--sub", "a b"], "sub: 'a b' is not a subject"),
+        (["--sub", "a b"], "sub: 'a b' is not a valid subject"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(folder: Path, arguments: list[str], names: str) -> None:
