@@ -78,8 +78,8 @@ class Intake:
         )
         seen = Seen({row.file: row for row in counts.collect()})
         if seen.lines != (wrote := written.get["lines"]):
-            found = f"{wrote:,} lines were written to {self._parsed}, {seen.lines:,} are found"
-            raise SourceError(f"{found} there: {SHARED}")
+            told = f"{wrote:,} lines were written to {self._parsed}, but {seen.lines:,} found there"
+            raise SourceError(f"{told}: {SHARED}")
         return seen
 
     def add(self, seen: Seen) -> None:
