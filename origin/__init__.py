@@ -22,7 +22,7 @@ creations       PUT: a new stream, a fork, or an existing one
 forks           where a fork begins, and what it inherits
 appends         POST: judge, stage, publish
 removals        the end of a stream, and data kept for its forks
-staging         room for a unit, its commit, and waiting for it, its errors
+staging         room for a unit, its commit, waiting for it, its errors
 chunks          catch-up reads, and encoded responses kept for reuse
 messages        large JSON appends, scanned in slices
 buckets         which streams each bucket has

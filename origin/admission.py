@@ -53,7 +53,7 @@ class Admission:
         return not self._key or is_secret(headers.get("weir-access-key", ""), self._key)
 
     def _knows_host(self, headers: Mapping[str, str]) -> bool:
-        """Browsers always send it; simple HTTP/1.0 tools may not."""
+        """Browsers always send Host; simple HTTP/1.0 tools may not."""
         if self._hosts is None:
             return True
         host = headers.get("host")

@@ -141,7 +141,7 @@ class Appends:
     # -- producers -----------------------------------------------------------------------------
 
     def forget_idle(self, state: StreamState, request: Append, now_ms: int) -> None:
-        """Except the producer that closed the stream: its request stays a duplicate."""
+        """Except in a closed stream: the request that closed it must stay a duplicate."""
         if request.producer is not None and state.producers and not state.closed:
             forget_idle(state, request.producer.id, now_ms - self._producer_idle_ms)
 

@@ -32,7 +32,7 @@ class Call(NamedTuple):
         return self.request.method
 
     def location(self, http: HttpConfig) -> str:
-        """Of its stream or bucket, as the client addressed us."""
+        """The URL of its stream or bucket, as the client addressed us."""
         base = base_url(http, self.headers.get("host", ""), self.request.scheme)
         return base + stream_url(self.place.name)
 

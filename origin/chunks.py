@@ -1,8 +1,8 @@
 """Catch-up reads: which bytes a read returns, from where, and encoded responses kept for reuse.
 
 Chunks end at the first message boundary at or after a multiple of the chunk size, so readers that
-start anywhere converge on the same URLs. Each chunk is loaded once at a time, however many readers
-wait. A fork's positions below its fork point are read from its source, up the chain.
+start anywhere converge on the same URLs. At most one load of a chunk is running, however many
+readers wait. A fork's positions below its fork point are read from its source, up the chain.
 """
 
 import asyncio

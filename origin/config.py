@@ -139,7 +139,7 @@ class OriginConfig:
 
     @property
     def max_stored_bytes(self) -> int:
-        """Of all streams together."""
+        """The limit of all streams together."""
         in_memory = self.storage.mode == "memory"
         return self.limits.max_memory_bytes if in_memory else self.limits.max_total_bytes
 

@@ -70,7 +70,7 @@ class Creations:
 
     def _lacks_bucket(self, name: str) -> bool:
         """Buckets are created explicitly, never by a stream; an uncommitted bucket must not have
-        streams, because a crash could remove it."""
+        streams, because a crash could undo its creation."""
         bucket_name = bucket_of(name)
         bucket = self._lifetimes.find_writable(bucket_name)
         return bucket_name != "" and (bucket is None or not bucket.visible)

@@ -99,7 +99,7 @@ class Forks:
             )
 
     async def _position(self, source: Stream, earliest: int, asked: ForkOf) -> int:
-        """At a message boundary of the source, or some messages after it."""
+        """At a message boundary of the source, or some messages (JSON mode) or bytes after it."""
         chunks, tail = self._chunks, source.tail
         start = tail
         if asked.offset is not None:
@@ -109,7 +109,7 @@ class Forks:
             raise ProtocolError(400, "offset-beyond-tail", "Stream-Fork-Offset is beyond the tail.")
         if start < earliest:
             raise replies.offset_gone(source.state, earliest)
-        # `earliest` is one; data below it may just be being removed.
+        # `earliest` is a boundary; looking it up could fail while the data below it is removed.
         if start != earliest and not await chunks.is_boundary(source, start):
             raise ProtocolError(400, "invalid-offset", "Stream-Fork-Offset is inside a message.")
         if not asked.sub_offset:

@@ -59,7 +59,7 @@ class Lifetimes:
         if deadline is None or now_ms < deadline:
             return True
         if stream.live_readers and state.ttl_s and not stream.removing and not state.gone:
-            self.renew(stream)  # never while it is being read (DS 5.1)
+            self.renew(stream)  # it never expires while it is read (DS 5.1)
             return True
         if not stream.removing and not state.gone and self._staging.admits_quietly(urgent=True):
             self.expired += 1
@@ -148,7 +148,7 @@ class Lifetimes:
 
 
 def _look_at_ms(stream: Stream, deadline_ms: int) -> int:
-    """When to check for expiry. During live reads, at half its TTL: the stored deadline must not
-    pass before a restart."""
+    """When to check for expiry. During live reads, at half its TTL, to renew the stored deadline in
+    time: else a restart might find it expired."""
     ttl_s = stream.state.ttl_s
     return deadline_ms - ttl_s * 500 if ttl_s and stream.live_readers else deadline_ms

@@ -130,7 +130,7 @@ class Live:
 
 
 class _EventReader:
-    """What one SSE reader has received, and what is due."""
+    """What one SSE reader has been sent, and what is due."""
 
     def __init__(self, stream: Stream, position: int, cursor: int) -> None:
         self.stream = stream

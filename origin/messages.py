@@ -17,7 +17,7 @@ async def in_turns(steps: Iterable[T]) -> AsyncIterator[T]:
 
 
 async def is_whole(stored: bytes) -> bool:
-    """Whether the bytes from a comma to the end of its append are whole messages."""
+    """Whether the bytes after a comma, up to the end of its append, are whole messages."""
     return [nesting async for nesting in in_turns(nestings(stored))][-1:] == [BETWEEN]
 
 

@@ -59,7 +59,7 @@ class Removals:
             self.release(self._registry.by_id[state.fork.source_id])
 
     def release(self, source: Stream) -> None:
-        """One fork of it was removed."""
+        """One fork fewer needs it."""
         source.forks -= 1
         if not source.forks:
             self._give_back(source)

@@ -1,4 +1,4 @@
-"""The bytes of snapshots. A replaced one is deleted after its last reader."""
+"""The bytes of snapshots. A replaced one is deleted when its last reader is done."""
 
 import asyncio
 from collections import Counter
@@ -56,7 +56,7 @@ class SnapshotBlobs:
                     self._storage.drop_blob(blob)
 
     def retire(self, snapshot: Snapshot) -> None:
-        """It is no longer referenced."""
+        """No state references it any more: drop it once it has no readers."""
         if snapshot.blob in self.readers:
             self._retired.add(snapshot.blob)
         else:

@@ -1,7 +1,7 @@
 """Building blocks of sections: headings, empty states, tables.
 
-Table cells carry plain values for sorting. The script adds the sort buttons, so there are none
-without it.
+Table cells carry plain values for sorting. The script adds the sort buttons, so that without it
+there are none that do nothing.
 """
 
 import math

@@ -48,7 +48,7 @@ class Series:
     name: str
     style: str
     values: Sequence[float]  # one per slot; NaN if missing
-    figure: str = ""  # total, for the legend
+    figure: str = ""  # summary of all values, for the legend
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def duration(ms: float) -> str:
 
 
 def moment(ms: float, pattern: str = "%-d %b %Y, %H:%M") -> str:
-    """In UTC; clocks may be wrong by any amount."""
+    """In UTC; limited to valid dates, because clocks may be wrong by any amount."""
     at = EPOCH + timedelta(milliseconds=min(max(ms, 0), LAST_MS))
     return at.strftime(pattern)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 class ProtocolError(Exception):
-    """A malformed request, with its status."""
+    """A request that is refused, with the status to send."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ DELTAS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 T = TypeVar("T")
 Show = Callable[[bytes], bytes]
 
-# A surrogate, or one of the 2048 characters before them: hiding those too does no harm.
+# `\ud` starts a surrogate, or one of the 2048 characters before them: hiding those is harmless.
 _TORN = re.compile(rb"\\u[dD](?![0-9a-fA-F]{3})")
 _ESCAPED_BACKSLASH, _HIDDEN_BACKSLASH = b"\\\\", b"\xfe\xfe"
 _SHOWN = bytes.maketrans(b"\xfe\xff", b"\\\\")
@@ -136,15 +136,15 @@ def _too_deep() -> ProtocolError:
 
 
 # -- halves of surrogate pairs ---------------------------------------------------------------------
-# `"\ud83d"` fits the grammar (RFC 8259 8.2), yet is no text. JavaScript writes such escapes when an
+# `"\ud83d"` fits the grammar (RFC 8259 8.2) but is not text. JavaScript writes such escapes when an
 # emoji is cut in two, and msgspec refuses them. Here they are hidden from it: bytes that UTF-8
 # never has take the place of their backslashes, and nothing moves.
 
 
 def despite_halves(read: Callable[[bytes, Show], T], text: bytes) -> T:
     """The result of `read` on JSON in UTF-8, with or without lone surrogates. Bytes that it takes
-    from the text must go through the function it is given. A string with a lone surrogate cannot
-    be decoded, nor one that also has a complete pair."""
+    from the text must go through the function it is given. If the text has a lone surrogate,
+    no string with a surrogate escape can be decoded, even if its pairs are complete."""
     try:
         return read(text, bytes)
     except msgspec.DecodeError:

@@ -44,8 +44,8 @@ def _between_quotes(nesting: Nesting, text: bytes) -> tuple[list[bytes], bool]:
 
 
 def nestings(stored: bytes) -> Iterator[Nesting]:
-    """After each slice. Text from a comma of an append to its end ends `BETWEEN` only if it also
-    started there: otherwise it has an unbalanced quote or bracket."""
+    """After each slice. Text after a comma, up to the end of its append, ends `BETWEEN` if and only
+    if it started between messages: otherwise it has an unbalanced quote or bracket."""
     nesting = BETWEEN
     for at in range(0, len(stored), SLICE_BYTES):
         nesting = after(nesting, stored[at : at + SLICE_BYTES])

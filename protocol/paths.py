@@ -172,11 +172,10 @@ def _too_long(max_bytes: int) -> ProtocolError:
 
 
 # -- other paths, where configured -----------------------------------------------------------------
-# They are turned into those at the top before anything else looks at them, so nobody else knows
-# that there are any.
+# They are renamed to those at the top first of all, so no other code has to know them.
 #
 #   {prefix}{name}            /v1/stream/{name}; some clients have /v1/streams/ built in
-#   /{bucket}, /{bucket}/…    /ds/{bucket}, /ds/{bucket}/…; but where a page of ours is, that is it
+#   /{bucket}, /{bucket}/…    /ds/{bucket}, /ds/{bucket}/…, except the paths of our own pages
 
 Rename = Callable[[str], str]
 

@@ -32,7 +32,7 @@ _CONTENT_TYPE = re.compile(
 )
 _VISIBLE = re.compile(r"[!-~]([ -~]*[!-~])?")
 MAX_TOKEN_LENGTH = 256
-# Years 1 to 9999 in UTC, the range of responses; timestamps may exceed it by a day.
+# Years 1 to 9999 in UTC, which responses can express; timestamps may exceed them by a day.
 EXPIRIES_MS = range(-62_135_596_800_000, 253_402_300_800_000)
 MAX_LISTED = 1000
 MAX_PARAMETERS = 64  # of a query, known or not
@@ -169,7 +169,7 @@ def parse_read(query: str, last_event_id: str = "") -> Read:
 
 
 def read_values(query: str) -> dict[str, str]:
-    """The parameters of a read; where to begin is not optional in a live one."""
+    """The parameters of a read; a live one needs `offset`."""
     values = known_values(query, READ_PARAMETERS)
     live = values.get("live")
     if live is not None and live not in (LONG_POLL, SSE):

@@ -96,7 +96,7 @@ def base64_event(payload: bytes) -> bytes:
 
 
 def control_event(next_offset: str, cursor: int | None, up_to_date: bool, closed: bool) -> bytes:
-    """`closed` means closed and everything sent, which implies up to date."""
+    """`closed` means closed and everything sent: up to date, without a cursor to return with."""
     offset, line = _encode_json(next_offset), _id(next_offset)
     if closed:
         rest = b',"upToDate":true,"streamClosed":true'
@@ -143,8 +143,8 @@ class HeldText:
         return payload[:whole]
 
     def take_large(self, payload: bytes, *, is_last: bool) -> tuple[bytes, int]:
-        """The same without a copy, for large payloads: the held bytes, and how many bytes of the
-        payload follow them."""
+        """The same without a copy, for payloads longer than a character: the held bytes, and how
+        many bytes of the payload follow them."""
         before, whole = self.held, len(payload) if is_last else complete_utf8(payload)
         self.held = payload[whole:]
         return before, whole

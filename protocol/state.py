@@ -184,8 +184,8 @@ def split_array(body: bytes) -> list[bytes]:
 
 
 def _decode_slowly(raw: bytes, position: int) -> _Loose:
-    """Field by field. Unreadable required fields become None, which no rule allows: a lone
-    surrogate is invalid in a name, but may occur in a value."""
+    """Field by field. Unreadable texts become None, which no rule allows; values are not read: a
+    lone surrogate is invalid in a name, but may occur in a value."""
     try:
         raw.decode()
         fields = despite_halves(_read_fields, raw)

@@ -18,7 +18,7 @@ logs         text or JSON on standard error
 addresses    which addresses only this machine can reach
 secret       comparing secrets in constant time
 children     forked processes of one parent
-workers      equal ones behind one port, restarted and drained
+workers      identical ones behind one port, restarted and drained
 programs     third-party programs: found in packages, ended with us
 
 Tests are in tests/wire/. test_front.py covers listening, ordinary, encoding and http,

@@ -2,8 +2,8 @@
 
 Two pipes connect them. Over the first, a child reports that it is ready, or why it failed. Nothing
 is ever written to the second, the lifeline: only the parent holds its other end, so every child
-sees it close when the parent dies. Children ignore SIGINT, which a terminal sends to all at once:
-the parent handles it and stops them in its own order.
+sees it close when the parent dies, even if it is killed. Children ignore SIGINT, which a terminal
+sends to all at once: the parent handles it and stops them in its own order.
 
 When to stop and restart them is decided elsewhere.
 """

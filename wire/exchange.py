@@ -40,7 +40,7 @@ class Exchange:
         self._room: asyncio.Event | None = None  # if anyone is waiting for it
         self._unread = 0  # unread bytes at the last check
         self._watch: asyncio.TimerHandle | None = None
-        self.is_full = False  # more should wait until the client has taken what there is
+        self.is_full = False  # writes should wait until the client has read more
         address = transport.get_extra_info("peername")
         self.peer: str = address[0] if isinstance(address, tuple) else ""
         socket = transport.get_extra_info("socket")
@@ -180,7 +180,7 @@ class FastPath(Protocol):
 
     def wants(self, head: Head, here: int) -> bool:
         """Whether `answer` may be called for this head once its body is complete; `here` bytes
-        have arrived. Only then is the rest read. An admission may be granted to the head."""
+        have arrived. If so, the rest is awaited; the head may be granted an admission for it."""
 
     def answer(self, head: Head, body: bytes, exchange: Exchange) -> bool:
         """Respond through `exchange`, now or later; False passes the request to aiohttp."""

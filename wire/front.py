@@ -2,9 +2,8 @@
 
 One object per connection, a subclass of aiohttp's protocol. Incoming bytes are split into requests
 as long as heads are plain. A request goes to the fast path only while aiohttp is idle on this
-connection, and to aiohttp if the fast path declines it. So responses stay in order, and both paths
-give the same response. After the first head that is not plain, the connection stays with
-aiohttp.
+connection, so that responses stay in order, and to aiohttp if the fast path declines it. Both give
+the same response. From the first head that is not plain, aiohttp keeps the connection.
 """
 
 import asyncio
@@ -321,7 +320,7 @@ class FrontServer(web.Server):
         self._descriptors = Descriptors()
 
     def __call__(self) -> asyncio.Protocol:  # type: ignore[override]
-        """For a listener without TLS; with TLS, `Handshake` calls it afterwards."""
+        """The listener does no TLS: `Handshake` does it, if any, and then makes the connection."""
         if self._tls is None:
             return self._make()
         return Handshake(self, self._tls, self.limits.header_timeout_secs, self._make)
@@ -348,8 +347,8 @@ class FrontServer(web.Server):
         self.open_connections -= 1
 
     def drain(self) -> None:
-        """From now on aiohttp answers everything, and closes connections behind its answers: who
-        has one is answered once more, and told to close it."""
+        """From now on aiohttp answers everything, and closes each connection after a response that
+        tells the client so."""
         self.fast = None
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 (aiohttp's)

@@ -102,7 +102,7 @@ def make_head(
 
 
 def parse_head(data: bytes) -> Head | None:
-    """`data` starts with a complete head, including its empty line."""
+    """`data` is one complete head, which ends with its empty line."""
     line, _, rest = data.partition(b"\r\n")
     target, fields = parse_target(line), parse_fields(rest)
     return None if target is None or fields is None else Head(target, fields, id_in(fields.headers))
@@ -117,7 +117,7 @@ def cut_id(rest: bytes) -> tuple[bytes, str]:
     """The header lines without a proxy's `x-request-id`, and that id.
 
     A proxy in front adds one to every request, which would make every set of lines different.
-    Anything after the empty line is ignored.
+    Nothing is removed if anything follows the empty line.
     """
     for name in _ID_STARTS:
         if (start := rest.find(name)) >= 0:

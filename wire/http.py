@@ -22,8 +22,8 @@ _ANY_ORIGIN: Headers = (
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Headers added to every response, by the browser's Origin; `origins` are those of pages
-    that may read it. If tokens are required, any page may read what its token allows."""
+    """Headers added to every response, by the browser's Origin; pages of `origins` may read it. Any
+    page may embed it if `is_shown`, which is safe where tokens are required."""
 
     origins: tuple[str, ...]
     is_shown: bool = True

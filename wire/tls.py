@@ -1,6 +1,6 @@
-"""TLS of a server: its context, and connections from the moment they are accepted. Servers tell
-their protocols of these only when the handshake is over: so here they count as connections, and end
-in time if nothing comes."""
+"""TLS of a server: its context, and connections from the moment they are accepted. Asyncio's
+servers report them only after the handshake: so here they are counted, and end in time if nothing
+arrives."""
 
 import asyncio
 import logging

@@ -85,7 +85,7 @@ class Workers:
         self._code = 0
 
     def run(self, parent: Child | None = None) -> int:
-        """Raises ChildFailed if a worker cannot start at first, or none can continue."""
+        """Raises ChildFailed if a worker cannot start the first time, or none can continue."""
         with Children(parent) as children:
             self._children = children
             while not self._stopping or children.alive:

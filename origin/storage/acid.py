@@ -6,7 +6,7 @@ is never looked up in the wrong shard. Rows have a checksum, because LMDB does n
   streams  id                -> crc, state
   data     id, start position -> crc, bytes of one append
 
-Rows below a stream's floor are deleted in slices, each in its own transaction.
+Rows below a stream's floor are deleted in slices: appends wait for the transaction of each.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class AcidShard:
         with self.env.begin(write=True) as txn, txn.cursor(db=self.data) as cursor:
             cursor.set_range(_ID.pack(stream_id))
             for _ in range(SLICE_ROWS):
-                if not (key := cursor.key()):  # after the last row of all
+                if not (key := cursor.key()):  # past the last row
                     return False
                 owner, position = _KEY.unpack(key)
                 size = len(cursor.value()) - _CRC.size
@@ -124,7 +124,7 @@ class AcidShard:
             if found == end - start:
                 return parts
             if txn.get(_ID.pack(stream_id), db=self.streams) is None:
-                raise UnknownStream(stream_id)  # removed a moment ago
+                raise UnknownStream(stream_id)  # removed, but not published yet
         path = os.path.join(self.path, "data.mdb")
         raise DamagedData(path, 0, f"{found} bytes at {start}, expected {end - start}")
 
@@ -153,7 +153,7 @@ class AcidShard:
         return at_or_after
 
     def forget_dead_readers(self) -> None:
-        """They prevent pages from being reused."""
+        """Dead readers prevent pages from being reused."""
         self.env.reader_check()
 
     def _seek(self, cursor: lmdb.Cursor, stream_id: int, start: int) -> None:
@@ -211,7 +211,7 @@ class AcidStorage:
                 await self._loop.run_in_executor(self._blob_workers, self._reclaimer.settle)
                 for shard in self._shards:
                     shard.forget_dead_readers()
-            except (lmdb.Error, OSError) as error:  # the next time may be better
+            except (lmdb.Error, OSError) as error:  # tried again next time
                 log.error("cleanup failed: %s", error)
 
     def _open(self) -> list[StreamState]:
@@ -308,7 +308,7 @@ class AcidStorage:
         task.add_done_callback(self._trimming.discard)
 
     async def _remove_below(self, stream_id: int, floor: int) -> None:
-        """After an error or a stop, the rest is deleted after the next start."""
+        """Rows left by an error or a stop are deleted after the next start."""
         try:
             while not self._closing and (shard := self._names.get(stream_id)) is not None:
                 if not await self._loop.run_in_executor(

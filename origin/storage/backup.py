@@ -3,15 +3,15 @@
 Deletions are postponed (`reclaim.pinned`), then copies are made in startup order:
 
   catalog   as of its last whole checkpoint
-  journal   every whole batch since, up to now
-  the rest  what recovery needs besides: extents of segments, snapshots
+  journal   every whole batch since, up to the moment it is read
+  the rest  what recovery of these two refers to: extents of segments, snapshots
 
 So a backup is what a crash at that moment would have left: everything acknowledged before it began,
 a prefix of each stream, including producers and sequences. Live bytes never change except by
 deletion, so nothing else has to stop. Each LMDB shard is copied in one transaction; the
 transactions of all shards are of the same moment.
 
-The copy is read back and verified before the manifest is written.
+The copy is read back and verified before the manifest is written, which makes it a backup.
 """
 
 import logging
@@ -128,8 +128,8 @@ def restore(folder: str, data_dir: str, out: TextIO, *, keep_damaged: bool = Fal
 
 
 def _is_of_one_stream(copy: Copy) -> bool:
-    """Damage to it affects only reads of that stream. Shared files are different: a damaged end of
-    the journal looks like its regular end."""
+    """Damage to it is detected when that stream is read, and affects no other. Shared files are
+    different: a damaged end of the journal looks like its regular end."""
     return copy.path.startswith(("segments/", "snapshots/"))
 
 
@@ -198,7 +198,7 @@ class _Backup:
     def copy_files(self) -> None:
         path, journal = self._source.catalog_path, self._source.journal
         contents = read_catalog(path)
-        watermark = _read_watermark(journal)  # before the batches, so that all it covers exist
+        watermark = _read_watermark(journal)  # before the batches, which then include all it covers
         wanted = contents.checkpoint.journal
         with ExitStack() as opened:
             files = [opened.enter_context(file) for file in _open_journals(journal, wanted)]

@@ -22,7 +22,7 @@ class StorageFull(Exception):
 
 
 class UnknownStream(Exception):
-    """The stream does not exist, or no longer."""
+    """There is no such stream, or it was removed."""
 
 
 class BelowFloor(Exception):
@@ -88,7 +88,7 @@ class Storage(Protocol):
         """A range of a blob, verified; `size_bytes` is what `write_blob` returned."""
 
     def drop_blob(self, blob: int) -> None:
-        """It is no longer needed."""
+        """Remove a blob that will not be read again."""
 
     async def close(self) -> None:
         """Settle everything staged and close the files."""

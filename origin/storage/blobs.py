@@ -54,7 +54,7 @@ class Blobs:
         return self._segments.read(blob, Extent(0, size_bytes), start, end)
 
     def verify(self, snapshot: Snapshot) -> None:
-        """Raises DamagedData unless every byte is there."""
+        """Raises DamagedData unless every byte is intact."""
         for start in range(0, snapshot.size_bytes, BLOCK_BYTES):
             end = min(start + BLOCK_BYTES, snapshot.size_bytes)
             self.read(snapshot.blob, snapshot.blob_bytes, start, end)

@@ -1,4 +1,4 @@
-"""When a checkpoint is made, and of what. This half runs on the event loop, one at a time.
+"""When a checkpoint is made, and of what: the half on the event loop. Only one runs at a time.
 
   cut         when sealing a batch, record every changed state; the next batch opens a new file
   landed      that batch is on disk: record each changed stream's recent bytes
@@ -132,7 +132,7 @@ class Checkpoints:
     # -- what ----------------------------------------------------------------------------------
 
     def begin(self, cut: Cut) -> None:
-        """Everything staged before the cut is committed."""
+        """Called when everything staged before the cut is committed."""
         for flush in cut.flushes:
             flush.note_bytes()
         self._files.begin_retiring()

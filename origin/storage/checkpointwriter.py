@@ -38,7 +38,7 @@ class Flush:
     extent: Extent = NO_EXTENT
 
     def note_bytes(self) -> None:
-        """Called when the batch of the cut is committed; later appends may follow."""
+        """Called when the batch of the cut is committed, before later appends are published."""
         stored, recent = self.stored, self.stored.recent
         self.parts = [] if recent is None else recent.parts[:]
         self.start = stored.flushed if recent is None else recent.start
@@ -81,7 +81,7 @@ class CheckpointWriter:
         self._is_abandoned = True
 
     def write(self, cut: Cut) -> None:
-        """Segments first, then the catalog that references them."""
+        """Segments first, then the catalog, which makes them valid."""
         frames: list[Frame] = []
         for first in range(0, len(cut.flushes), SYNC_GROUP):
             group = cut.flushes[first : first + SYNC_GROUP]

@@ -20,7 +20,7 @@ log = logging.getLogger("weir.storage")
 
 
 class Unit(NamedTuple):
-    """Records that are committed together."""
+    """Records that are committed together or not at all."""
 
     state: StreamState
     records: tuple[Record, ...]

@@ -145,7 +145,7 @@ class Copier:
             raise DamagedData(os.path.join(self._source, path), at, reason) from None
 
     def write(self, path: str, data: bytes, size: int | None = None) -> Copy:
-        """Bytes of our own, as a file of that size."""
+        """Write these bytes as a file of that size."""
         target = self._create(path)
         try:
             self._files.write_at(target, data, 0)
@@ -155,7 +155,7 @@ class Copier:
         return Copy(path, size or len(data), 0, len(data), crc32c(data))
 
     def note(self, path: str) -> Copy:
-        """A file that was written to the target elsewhere."""
+        """A file that the caller has written to the target."""
         whole = os.path.join(self._target, path)
         size = os.stat(whole).st_size
         return Copy(path, size, 0, size, checksum(whole, 0, size))

@@ -14,7 +14,7 @@ class DataFolder:
     def __init__(
         self, path: str, files: Files, *, journal_bytes: int = 0, synced: bool = True
     ) -> None:
-        """Without a journal file size, the folder is read-only."""
+        """Without a journal file size, the folder may only be read."""
         self.path = path
         self.files = files
         self.synced = synced

@@ -43,7 +43,7 @@ class Files:
             position += written
 
     def write_synced(self, fd: int, buffers: list[bytes], position: int) -> None:
-        """Write and sync in one call: each return to the interpreter costs a thread time."""
+        """Write and sync in one call: after each call, a thread has to wait for the interpreter."""
         written = 0
         if len(buffers) <= MOST_BUFFERS:
             written = os.pwritev(fd, buffers, position, os.RWF_DSYNC)
@@ -101,7 +101,7 @@ class Files:
 
 @contextmanager
 def opened_folder(path: str) -> Iterator[int]:
-    """A descriptor of its own each time."""
+    """A new descriptor each time, because a lock belongs to its descriptor."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield fd
@@ -139,4 +139,4 @@ def lock_directory(data_dir: str) -> int:
 def refuse_unfinished(data_dir: str) -> None:
     path = os.path.join(data_dir, RESTORING)
     if os.path.exists(path):
-        raise UnusableData(f"{path}: a restore did not finish; empty the folder and retry")
+        raise UnusableData(f"{path}: a restore did not finish; empty the folder, restore again")

@@ -152,7 +152,7 @@ class FileStorage:
         return False
 
     def when_room(self, retry: Callable[[], None]) -> None:
-        if not self._waiting:  # otherwise they might wait for a batch that never commits
+        if not self._waiting:  # they are told if the batch that they wait for fails
             self._commit.barrier(self._tell_waiting)
         self._waiting.append(retry)
 
@@ -188,7 +188,7 @@ class FileStorage:
         self._commit.barrier(done)
 
     def _seal(self, pending: list[Unit], size_bytes: int) -> Batch | None:
-        """Seal everything pending; None if it must wait for a file."""
+        """Seal everything pending; None if it must wait for a file, as it may if not admitted."""
         place = self.journal_files.place(size_bytes)
         if place is None:
             return None

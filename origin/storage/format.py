@@ -285,7 +285,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frames(data: bytes) -> Iterator[tuple[int, Frame]]:
-    """(end position, frame) of each frame, up to the first incomplete one."""
+    """(end position, frame) of each frame, up to the first incomplete or damaged one."""
     position = len(CATALOG_MAGIC)
     view = memoryview(data)
     while position + FRAME_HEADER.size <= len(data):

@@ -49,7 +49,7 @@ class BatchPlace:
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The newest whole batch found by recovery."""
+    """The newest whole batch found by recovery; `data` includes its header."""
 
     path: str
     position: int

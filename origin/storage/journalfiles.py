@@ -1,4 +1,4 @@
-"""Where batches go: the journal file in use, a spare behind it, older ones until they are retired.
+"""Where batches go: the journal file in use, a spare after it, older ones until they are retired.
 
 Older files stay until a checkpoint has moved their contents. The spare is created in a thread
 before it is needed. Without one, a full journal accepts no more.
@@ -76,7 +76,7 @@ class JournalFiles:
     def want_spare(self) -> None:
         if self.spare is not None or self._making is not None or self._is_closing:
             return
-        # Beyond the limit only a checkpoint helps: wait for it, or give the next one its file.
+        # Beyond the limit only a checkpoint helps: wait for it, or make the file it needs to cut.
         if not self._is_retiring or len(self.older) + 1 < self._max_files:
             self._making = asyncio.get_running_loop().create_task(self._make_spare())
 
@@ -101,7 +101,7 @@ class JournalFiles:
             self.no_space = None
         except OSError as error:
             if self.no_space is None:
-                log.error("cannot create a journal file, refusing appends: %s", error)
+                log.error("cannot create a journal file, appends will be refused: %s", error)
             self.no_space = error
             loop.call_later(self._retry_s, self.want_spare)
         finally:

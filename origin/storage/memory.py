@@ -31,7 +31,7 @@ class MemoryStorage:
                 self._streams[record.id] = RecentAppends(state.base)
             elif type(record) is Appended:
                 self._streams[record.id].append(record.data)
-            elif type(record) is Trimmed:  # only once readers see it
+            elif type(record) is Trimmed:  # just before `done`, which shows it to readers
                 self._loop.call_soon(self._streams[record.id].drop_below, record.floor)
             elif type(record) is Removed:
                 del self._streams[record.id]

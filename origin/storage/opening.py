@@ -59,7 +59,7 @@ def _begin(folder: DataFolder) -> None:
 
 
 def _refuse_orphans(folder: DataFolder) -> None:
-    """A journal with data but no catalog means that the catalog was lost."""
+    """More than a first, empty journal file without a catalog means that the catalog was lost."""
     found = folder.journal.list_files()
     segments = os.listdir(folder.segments_path)
     if len(found) > 1 or segments or os.path.exists(folder.journal.watermark_path):

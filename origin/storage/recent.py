@@ -54,6 +54,6 @@ class RecentAppends:
         """Forget parts that end at or before `position`."""
         count = bisect_left(self._starts, position)
         if count and (self._starts[count] if count < len(self._starts) else self.end) > position:
-            count -= 1  # it is within the last of them
+            count -= 1  # `position` is within the last of them
         del self._starts[:count]
         del self.parts[:count]

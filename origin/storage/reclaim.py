@@ -65,7 +65,7 @@ class Reclaimer:
 
 @contextmanager
 def pinned(data_dir: str) -> Iterator[None]:
-    """Inside, no live file of this data directory is deleted."""
+    """Inside, no file of this data directory that was live at the beginning is deleted."""
     deadline = time.monotonic() + PATIENCE_SECS
     with opened_folder(data_dir) as fd:
         while not _try_lock(fd, fcntl.LOCK_EX):

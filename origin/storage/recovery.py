@@ -4,7 +4,7 @@ The journal may end in one torn batch, because a batch starts only after the pre
 synced. So when a batch is not whole, exactly one of these is true:
   - nothing valid follows and the watermark is not beyond it: a torn write, never acknowledged;
   - a later batch follows, or the watermark is beyond it: acknowledged data is damaged, and we
-    refuse with file and position instead of losing acknowledged data.
+    refuse with file and position instead of silently losing it.
 """
 
 import logging
@@ -140,7 +140,7 @@ def _scan(number: int, path: str) -> _Scan:
 
 
 def _check_end(scan: _Scan, position: int, later: list[_Scan], next_batch: int) -> None:
-    """Nothing may follow the first torn batch, except that batch at the start of the next file."""
+    """Nothing may follow the last whole batch, except the next one at the start of a later file."""
     if not scan.head.synced:
         return  # file-fast does not guarantee the order in which pages reach the disk
     follower = find_batch(scan.data, position, scan.head.salt, next_batch)
