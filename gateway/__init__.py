@@ -8,7 +8,7 @@ door         every other request, in the one order of checks
 guard        token, route and scopes of a request
 admission    rates, and room for bodies
 calls        one request on its way
-entrance     puts the door and what is around it together, and the port that leads to it
+entrance     builds the door and everything around it, and the port that leads to it
 
 What a request becomes:
 
@@ -16,7 +16,7 @@ catchup      reads of stored parts, in the encoding that the client accepts
 hubs         live reads: places readers at tails, and carries out what tails decide
 passes       writes, buckets and everything else that goes to the origin unchanged
 service      health, readiness and the console's pages
-console      a page for people, and the data it asks for beside streams
+console      a web page, and the data it needs besides streams
 
 The way out:
 
@@ -50,7 +50,7 @@ cdn          tags and purges for CDNs
 Live reads:
 
 hub          asks the origin for one tail
-replays      catch-up reads for live readers who are not at the tail
+replays      catch-up reads for live readers that are not at the tail
 longpolls    a waiting long-poll
 ssereaders   an event stream: its events, heartbeats, rotation and end
 deliveries   one entry for many readers, and as the events of each
@@ -59,7 +59,7 @@ watch        ends live readers whose token is withdrawn
 The origin:
 
 upstream     the client: pools, timeouts, retries
-asking       requests, checked answers, and how asking fails
+asking       requests, checked responses, and how requests fail
 connections  connections to the origin
 breaker      the circuit breaker
 slots        origin connections, shared fairly between subjects

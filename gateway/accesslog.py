@@ -1,9 +1,9 @@
 """The access log's files: lines are batched in memory and written by a thread.
 
 Only the event loop's thread may call `write`. It encodes the line at once into the batch of its
-hour. (Encoding in another thread would block the loop for as long.) Every PAUSE_SECS, or when
-BATCH_BYTES are waiting, the writer thread takes all batches and appends each to its hour's file
-with one call. Lines lost to a full buffer or a failing disk are counted.
+hour. (Another thread that encodes would hold the interpreter, and so the loop, for as long.) Every
+PAUSE_SECS, or when BATCH_BYTES are waiting, the writer thread takes all batches and appends each to
+its hour's file with one call. Lines lost to a full buffer or a failing disk are counted.
 """
 
 import asyncio

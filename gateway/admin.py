@@ -180,7 +180,7 @@ class Admin:
                 writer.write(msgspec.msgpack.encode(self._status(question)))
                 await writer.drain()
         except (OSError, ValueError, TimeoutError):
-            log.debug("a worker did not receive a question", exc_info=True)
+            log.debug("failed to answer another worker's question", exc_info=True)
         finally:
             writer.close()
 

@@ -1,5 +1,4 @@
-"""What is asked of the origin, what comes back (its head checked, its body whole), and how that can
-fail."""
+"""Requests to the origin, its responses (head checked, body complete), and how requests fail."""
 
 import asyncio
 import re

@@ -8,7 +8,7 @@ The caller decides what a failure is: no connection, or no response in time. A r
 status is a success; otherwise a full disk (507 on writes) would stop reads as well.
 
 `wait_s` only asks and reserves nothing. Permission is granted by entering `attempt` and ends with
-its block, so the one probe cannot be lost.
+its block, however that ends, so the one probe cannot be lost.
 """
 
 from collections.abc import Iterator

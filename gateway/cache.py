@@ -62,7 +62,7 @@ class Cache:
         self._tasks = Tasks()
 
     def fresh(self, stream: str, part: str) -> Entry | None:
-        """An entry that can be served immediately."""
+        """The stored entry, if it can be served without asking anyone."""
         entry = self._store.get(stream, part)
         return entry if entry is not None and entry.is_fresh(self._clock()) else None
 
@@ -87,7 +87,7 @@ class Cache:
         return Got(answer, flight.number, leads, waited)
 
     async def _pass(self, stream: str, path: str, part: str, asker: Asker) -> Fetched:
-        """For one client only: the origin decides by its token."""
+        """For one client only, and not stored: the origin decides by its token what it may have."""
         lone = self._flights.lone((stream, part), asker.subject)
         return replace(await self._ask(lone, path, None, None, asker), verdict="pass")
 
@@ -183,7 +183,7 @@ class Cache:
                 on_departure=flight.depart,
             )
         except TooLarge:
-            # Remembered for the next read, but a snapshot may make it smaller.
+            # The next read need not try, unless a snapshot (which detaches) has made it smaller.
             if part == BOOTSTRAP and not flight.detached:
                 self._streams.get(stream).large_bootstrap = True
             raise
@@ -212,17 +212,17 @@ class Cache:
         return Fetched(reply, "miss", response.status, upstream_s=took)
 
     def _miss(self, stream: str, part: str, response: UpstreamResponse) -> None:
-        """Find out what is missing: the stream, the offset, or an optional part."""
+        """Drop what is missing: the stream, the offset, or a part that it need not have."""
         earliest = response.head.earliest_offset
         is_there = response.status == 410 and response.head.incarnation != ""
         if response.status == 410 and earliest:
             self._store.drop(stream, part)
             self._purges.learn_earliest(stream, earliest)
-        elif not is_chunk(part) or is_there:  # but another than the offset's
+        elif not is_chunk(part) or is_there:  # a stream exists, but not the offset's
             self._store.drop(stream, part)
         elif response.status == 404 or part in (START, NOW):
             self._purges.learn_gone(stream)
-        else:  # perhaps of the offset alone (DS 5.6): a hub finds out for itself
+        else:  # perhaps only the offset is gone (DS 5.6): hubs find out for themselves
             self._purges.doubt(stream)
 
     def _take(self, flight: Flight[Fetched], response: UpstreamResponse, took: float) -> Fetched:
@@ -250,7 +250,7 @@ class Cache:
             self._tasks.start(self._meet(stream), f"head of {stream}")
 
     async def _meet(self, stream: str) -> None:
-        with suppress(UpstreamError):  # counted where it happened; who wonders, wonders again
+        with suppress(UpstreamError):  # counted where it happened; the next read asks again
             await self._flights.join((stream, WHOLE), self._look)
 
     async def _look(self, flight: Flight[Fetched]) -> Fetched:
@@ -286,7 +286,7 @@ class Cache:
             return
         news = self._purges.learn(flight.key[0], incarnation, flight.departure)
         if news in OTHERS:
-            flight.detached = news is News.CONTESTED  # otherwise its result is the new one
+            flight.detached = news is News.CONTESTED  # otherwise it has the new one
 
     def _judge(
         self, stream: str, part: str, response: UpstreamResponse, kept: Entry | None = None

@@ -59,7 +59,7 @@ class Call:
         return Asker(self.request_id, self.token, self.principal.subject)
 
     def when_finished(self, act: Callable[[], None]) -> None:
-        """Once, after its log line is written."""
+        """Once, just before its log line is written."""
         self.on_finish = act
 
     def when_revoked(self, act: Callable[[], None] | None) -> None:

@@ -194,7 +194,7 @@ class _Addresses:
     def _end(self, lookup: "asyncio.Task[list[AddressInfo]]") -> None:
         self._lookup = None
         if not lookup.cancelled():
-            lookup.exception()  # retrieved by the waiters, if any
+            lookup.exception()  # the waiters have it too; there may be none
 
 
 class Connections:

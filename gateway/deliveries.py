@@ -85,7 +85,7 @@ class Frames:
         return frame
 
     def parts(self, entry: Entry, lines: EventLines) -> list[Part]:
-        """The events of a large entry: in one frame if its lines exist, else in one frame for each
+        """The events of a large entry: in one frame if its lines are its body, else in one for each
         piece."""
         held, whole = b"", len(entry.body)
         if entry.is_text:

@@ -59,8 +59,8 @@ class Door:
     # -- bodies that have not arrived yet (see wire.front) -----------------------------------------
 
     def wants(self, head: Head, here: int) -> bool:
-        """Complete bodies are accepted here. The rest of a body is read only for a known client
-        that may send it; `screen` refuses the others."""
+        """A complete body is checked with its request. The rest of another is read only for a known
+        client that may send it; `screen` refuses the others."""
         if head.content_length > OPEN_BODY_BYTES and not takes_much(head):
             return False
         return here >= head.content_length or self._admit_known(head)

@@ -1,4 +1,4 @@
-"""The door and what stands around it, put together, and the port that leads to it."""
+"""Builds the door and everything around it, and the port that leads to it."""
 
 import secrets
 from itertools import count
@@ -38,7 +38,7 @@ class Entrance:
         mint_key: MintKey | None = None,
         id_prefix: str = "",
     ) -> None:
-        """`overview` is None if the console is off."""
+        """Without an overview there is no console."""
         prefix, numbers = id_prefix or f"{secrets.token_hex(4)}-", count(1)
 
         def next_id() -> str:

@@ -73,7 +73,7 @@ class Piece:
 
 
 class EventLines(Lines):
-    """A body whose lines are made in pieces on demand: a text of only line ends grows six times.
+    """A body whose lines are made in pieces on demand: a text of only line ends grows sixfold.
     Each piece exists once for all readers that still need it."""
 
     __slots__ = ("_is_text", "_pieces")

@@ -34,7 +34,7 @@ class _Family:
 
 
 def _collect(families: dict[str, _Family], worker: int, text: str) -> None:
-    family = _Family()  # for samples before any name
+    family = _Family()  # in no result: samples before any name are dropped
     for line in text.split("\n"):
         if line.startswith("# "):
             _, kind, name, *_ = [*line.split(" ", 3), "", ""]

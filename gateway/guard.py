@@ -31,7 +31,7 @@ class Guard:
         return self._tokens is None or self._tokens.ready
 
     def read_head(self, head: Head, *, repeated: bool) -> tuple[str | None, Route]:
-        """Its token, if it has any, and what it is about."""
+        """Its token, if it has one, and its route."""
         if self._tokens is None or is_open(head.method, head.path):  # no token of ours
             token, query = _bearer(head), without_token(head.query, self._auth)
         else:

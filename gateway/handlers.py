@@ -70,7 +70,7 @@ class Handlers:
     def _refuse(
         self, request: web.BaseRequest, exchange: Exchange, error: ProtocolError
     ) -> web.StreamResponse:
-        """Refuse a malformed request; the rest of its body may still be arriving."""
+        """Refuse a request unread: its body may still be arriving, so the connection is closed."""
         path, _, query = request.raw_path.partition("?")
         path = self._rename(path)
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -121,7 +121,7 @@ class Hits:
         return form.head_second + request_id.encode() + b"\r\n\r\n" + form.body
 
     def _renew(self, entry: Entry, form: Form, second: int) -> None:
-        """Once a second: what all answers within it have in common."""
+        """Once a second: the parts that all responses within it share."""
         form.log = form.log or self._records.of_form(entry, form)
         form.head_second = self._heads.of_hit(entry, form)
         form.second = second

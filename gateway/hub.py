@@ -36,7 +36,7 @@ FIRST_PAUSE_SECS = 0.1
 LAST_PAUSE_SECS = 2.0
 GIVE_UP_SECS = 30.0  # after which SSE readers of a failing origin are disconnected
 IDLE_ANSWER_SECS = 1.0  # pause if the origin responds at once without data
-NOT_STORED = Policy(store=False, immutable=False)  # may not end at a chunk boundary
+NOT_STORED = Policy(store=False, immutable=False)  # it need not end at a chunk boundary
 
 LiveTail = Tail[LongPoll, SseReader]
 LiveAction = Action[LongPoll, SseReader]
@@ -180,7 +180,7 @@ class Hub:
             self._tail.answered()
 
     def _depart(self) -> None:
-        """One reader's log line counts the request, so that the lines add up."""
+        """One reader's log line counts the request, so that all lines add up to what was sent."""
         self._tail.departed()
         if (eldest := self._eldest()) is not None:
             eldest.upstream_requests += 1
@@ -212,7 +212,7 @@ class Hub:
     def _take(self, entry: Entry) -> float:
         tail = self._tail
         self._do(tail.took(entry, self._origin.streams.get(tail.stream).earliest))
-        tail.window.recount(entry)  # with the event that was made of it
+        tail.window.recount(entry)  # it has grown by its event
         is_idle = entry.next_offset == entry.part or entry.is_empty
         return IDLE_ANSWER_SECS if is_idle and len(tail.readers) else 0.0
 

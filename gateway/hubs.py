@@ -256,7 +256,7 @@ class Hubs:
         hub.seat(call)
 
     def _make_way(self, call: Call, offset: str, *, insists: bool) -> list[LiveAction]:
-        """Carry out the actions after the reader has taken the vacated place."""
+        """The actions are for after the reader has taken the vacated place."""
         tail = self.tails.get(call.hub_key)
         if tail is None:
             return []

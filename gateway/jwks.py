@@ -162,7 +162,7 @@ def _require(ok: bool, problem: str) -> None:
 class Source(Protocol):
     """Where a JWKS comes from."""
 
-    name: str  # for people: no password, no query
+    name: str  # for messages: no password, no query
     refresh_s: float
     cooldown_s: float
 

@@ -123,7 +123,7 @@ class Delivery:
         self._look()
 
     async def confirmed(self, until: float) -> bool:
-        """Whether all have, before that time of the loop."""
+        """Whether all have acknowledged it before this time of the loop."""
         try:
             async with asyncio.timeout_at(until):
                 await self.complete
@@ -167,7 +167,7 @@ class Mailbox:
             self.counts.unacknowledged += not done
 
     def take(self, message: bytes) -> tuple[str, int] | None:
-        """Act on a message; returns the sender and number to acknowledge, if requested."""
+        """Act on a message; returns the sender and number to acknowledge, if any."""
         try:
             taken = _decoder.decode(message) if len(message) <= MAX_MESSAGE_BYTES else None
         except msgspec.MsgspecError:
@@ -191,7 +191,7 @@ class Mailbox:
             _log.exception("failed to handle a gap in the notices")
 
     def encode(self, notice: Notice) -> bytes:
-        """A message without acknowledgement."""
+        """A message whose acknowledgement nobody waits for."""
         return _encode(_Told(self.name, 0, notice))
 
     def encode_acks(self, numbers: list[int]) -> bytes:

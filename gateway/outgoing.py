@@ -251,7 +251,7 @@ class Outgoing:
 
 
 def send_large(exchange: Exchange, unsent: Unsent, subject: str, head: bytes, body: Lines) -> bool:
-    """A complete response, if there is room for what the client does not read at once."""
+    """Send a complete response, if there is room for what the client does not read at once."""
 
     def taken() -> None:
         if not outgoing.size:

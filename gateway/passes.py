@@ -27,7 +27,7 @@ from wire.encoding import LAST_CHUNK, frame_chunk
 
 LOOK_BYTES = 2 * 1024 * 1024  # more than a chunk; larger bodies are streamed
 _WHEN_DONE = {"create": 201, "delete": 204, "publish": 204, "withdraw": 204}
-_OF_STREAM = ("head", "now", "catch-up")  # reads whose 404 means the stream
+_OF_STREAM = ("head", "now", "catch-up")  # reads whose 404 means that the stream is gone
 _OF_OTHERS = ("bucket", "list", "other")  # responses that concern no stream
 
 
@@ -226,7 +226,7 @@ def _has_origins_tag(route: Route) -> bool:
 
 
 def _is_missing(call: Call, status: int) -> bool:
-    """For all readers: the response to a forwarded token concerns that token only."""
+    """Whether it is missing for everyone: with a forwarded token, it may be for that one only."""
     return status in (404, 410) and call.token is None
 
 

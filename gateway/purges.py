@@ -19,7 +19,7 @@ from gateway.store import Holdings
 from gateway.streams import News
 from gateway.tasks import Tasks
 
-OTHERS = (News.REPLACED, News.CONTESTED)  # may differ from the stored incarnation
+OTHERS = (News.REPLACED, News.CONTESTED)  # not the stored one, as far as we can tell
 
 
 class Holder(Protocol):
@@ -93,7 +93,7 @@ class Purges:
             self.forget(notice.stream)
 
     def _is_known(self, notice: Notice) -> bool:
-        """Several gateways may find the same news and announce it."""
+        """Whether we know it already: several gateways may find out and announce it."""
         known = self._streams.peek(notice.stream)
         if known is None or not notice.incarnation:
             return False

@@ -69,8 +69,8 @@ class RedisCache:
         self.puts_dropped = 0
 
     async def get(self, stream: str, part: str) -> tuple[str | None, bytes | None]:
-        """The stream's generation, to store chunks under, and the chunk of that name; None for what
-        cannot be had. Asked for before the origin is asked for the chunk."""
+        """The stream's generation, to store chunks under, and the chunk of that name; None if
+        unavailable. To be called before the origin is asked for the chunk."""
         generation_at, chunk_at = generation_key(stream), chunk_key(stream, part)
         last = _SEAL_BYTES + self._max_value_bytes - 1
         # Ranges, because a poisoned value could be of any size.

@@ -87,13 +87,13 @@ class RedisNotices:
         await self._batch.close()
 
     async def _send(self, notice: Notice, message: bytes) -> int | None:
-        """How many got it; None if Redis could not be reached, and it must be published later."""
+        """How many got it; None if Redis could not be reached: then it is published later."""
         receivers = None
         try:
             replies = await self._batch.call(("PUBLISH", NOTICES, message))
             if replies is not None and isinstance(replies[0], int):
                 receivers = replies[0]
-        finally:  # also when the writer left in the middle
+        finally:  # also if the writer disconnected meanwhile
             if receivers is None:
                 self._owe(notice)
                 self._link.leave_alone()

@@ -83,7 +83,7 @@ class Replays:
         self._cursors = cursors
 
     async def run(self, reader: SseReader, arrive: Callable[[SseReader, bool, bool], bool]) -> None:
-        """`arrive` is called after each chunk, with whether it was the last."""
+        """`arrive` is called after each chunk, and told whether it was the last."""
         call, in_vain = reader.call, 0
         while reader.is_open:
             before = reader.offset

@@ -10,7 +10,7 @@ from gateway.redislink import FIRST_PAUSE_SECS, Batch, Command, Link, Reply
 REVOKED_ID_KEYS = "weir:revoked:jti:"
 REVOKED_SUBJECT_KEYS = "weir:revoked:sub:"
 
-# Whether a token counts as revoked if Redis is unavailable and was never asked about it. A Redis
+# Whether a token counts as revoked if Redis is unavailable and has not said so before. A Redis
 # outage must not lock out every reader; a stolen token is limited by its short lifetime.
 REVOKED_WHEN_UNKNOWN = False
 REMEMBERED_REVOKED = 10_000

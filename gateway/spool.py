@@ -205,13 +205,13 @@ class Outlet:
             await self._spool.put(piece[given:])
 
     async def empty(self) -> None:
-        """The rest, as the client takes it. Raises ConnectionError, Overflow."""
+        """Send the rest as the client reads it. Raises ConnectionError, Overflow."""
         while data := await self._spool.get():
             self._give(data)
             await self._exchange.drain()
 
     async def _has_room(self) -> bool:
-        """What was written goes to the socket at the end of the loop's turn: only then it shows."""
+        """Writes reach the socket at the end of the loop's turn; only then the backlog shows it."""
         if self._exchange.backlog() >= BLOCK_BYTES:
             await asyncio.sleep(0)
         return self._exchange.backlog() < BLOCK_BYTES

@@ -130,7 +130,7 @@ class SseReader:
         self._answers.records.finish(self.call, 200, self.bytes_sent, ended=reason)
 
     def drop(self, reason: str) -> None:
-        """Abort the connection of a client that no longer reads."""
+        """Abort the connection: the client is too slow, or may not have the rest."""
         if self.is_open or self._ending:
             self._close()
             unsent = self.call.exchange.backlog() + self._not_given()
@@ -182,7 +182,7 @@ class SseReader:
         self._timer = asyncio.get_running_loop().call_at(at, self._tick)
 
     def end_if_due(self) -> bool:
-        """Whether its time is up. If the token expires before the first event, it is refused."""
+        """Whether it has ended: rotation waits for the first event, an expired token does not."""
         if asyncio.get_running_loop().time() < self._deadline and not self._has_expired():
             return False
         if not self._ended_by_token:

@@ -1,5 +1,5 @@
-"""The first level: entries by stream and part, bounded by bytes, the least used leave first. Beside
-them stands what else this process holds of streams."""
+"""The first level: entries by stream and part, bounded by bytes; the least recently used leave
+first. `Holdings` has everything that this process holds of streams."""
 
 from collections.abc import Callable
 
@@ -133,7 +133,7 @@ def _release(entry: Entry) -> None:
 
 
 class Holdings:
-    """Stored parts, fetches under way, and what is known of each stream."""
+    """Stored parts, fetches in progress, and what is known of each stream."""
 
     def __init__(self, config: CacheConfig) -> None:
         self.store = Store(config.max_bytes, config.max_object_bytes)

@@ -89,7 +89,7 @@ class Streams:
         return News.FIRST if first else News.REPLACED
 
     def learn_expiry(self, stream: str, head: ReplyHead) -> None:
-        """From the response to a HEAD or a successful PUT, which has the same headers."""
+        """From the response to a HEAD, or a successful PUT request, which has the same headers."""
         known = self.get(stream)
         known.ttl_s = head.ttl_s
         known.expiry = Expiry.POSSIBLE if head.can_expire else Expiry.NEVER

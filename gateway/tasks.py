@@ -27,7 +27,7 @@ class Tasks:
 
 
 async def cancel(*tasks: "asyncio.Task[None] | None") -> None:
-    """Cancel those that there are, and wait for their end."""
+    """Cancel these tasks, ignoring None, and wait until they have ended."""
     running = [task for task in tasks if task is not None]
     for task in running:
         task.cancel()

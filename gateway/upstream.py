@@ -62,7 +62,7 @@ log = logging.getLogger("weir.gateway.upstream")
 
 LARGE_BYTES = 2 * 1024 * 1024  # more than a chunk: only a few such responses ...
 LARGE_AT_ONCE = 4  # ... are read into memory at a time
-UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # time allowed for a body before the response timeout
+UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # a body adds its time at this rate to the response timeout
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "weir"}
 
@@ -130,7 +130,7 @@ class Upstream:
         payers: Payers | None = None,
         on_departure: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
-        """The complete response. `on_departure` is called once, just before the first byte."""
+        """The complete response. `on_departure` is called once, before the first byte is sent."""
         limit = self._max_bytes if max_bytes is None else max_bytes
         flight = _Attempts(self, request, live, on_departure)
         pool = self._live if live else self._ordinary

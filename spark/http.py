@@ -1,8 +1,8 @@
 """Requests to one server over one connection: with retries, and with errors that name the request
 but never show the token.
 
-Only GET and HEAD are sent, so retries are always safe. Runs on executors: standard library only,
-and names.
+Only GET and HEAD are sent, so retries are always safe. Runs on executors: standard library
+and `protocol` only.
 """
 
 import json
@@ -36,7 +36,7 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The server and the credentials."""
+    """A server and how to ask it: credentials, timeout, retries."""
 
     url: str
     token: str = field(default="", repr=False)
@@ -174,7 +174,7 @@ class Client:
 
 
 def ask_each(address: Address, names: Sequence[str], ask: Callable[[Client, str], T]) -> list[T]:
-    """In any order, over several connections where there are many."""
+    """In any order, over several connections if there are many names."""
     count = min(MAX_CONNECTIONS, 1 + len(names) // ASKED_PER_CONNECTION)
 
     def ask_some(first: int) -> list[T]:

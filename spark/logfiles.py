@@ -1,12 +1,12 @@
 """Which bytes of a folder of access logs to read next. Pure.
 
 Progress records how far each file was read: a plain file up to the byte after a newline, a `.gz` as
-a whole with its size, a foreign file not at all. A `.gz` is skipped if its plain file was already
-read completely. Deleted files are forgotten, and read again if they reappear: duplicate lines count
-once, so reading twice is harmless, while never reading a file is not.
+a whole with its size, a foreign file not at all. A `.gz` is skipped if its plain file was read up
+to the same size. Deleted files are forgotten, and read again if they reappear: duplicate lines
+count once, so reading twice is harmless, but no line may go unread.
 
 Lines are read up to the last newline. The rest belongs to a line that is being written. Once the
-file can no longer grow, it is read too, and counts as truncated.
+file can no longer grow, that is read too, and counts as truncated.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -127,7 +127,7 @@ def _remembered(read: Progress, sizes: Mapping[str, int]) -> Progress:
 
 
 def _is_copy(file: Found, sizes: Mapping[str, int], read: Progress) -> bool:
-    """Whether its plain file exists, and so is read itself, or was read completely."""
+    """Whether its plain file has the same size, and so is read itself, or was read up to it."""
     size = sizes.get(file.plain_name, read.get(file.plain_name, 0))
     return size > 0 and size % 2**32 == file.unpacked_size
 

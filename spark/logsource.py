@@ -90,7 +90,7 @@ class Folder:
         ]
 
     def unreadable(self) -> list[str]:
-        """Our files and folders that a later run may be able to read."""
+        """Our files, and folders, that cannot be read now; a later run may be able to."""
         return sorted(self._look()[1])
 
     def _look(self) -> tuple[list[Any], list[str]]:

@@ -45,7 +45,7 @@ _OFFSET = r"^[!-%'-+\-.0-<>@-~]{1,255}\z"
 def judge(rows: DataFrame) -> DataFrame:
     """Rows of the `durable_stream` source with the fields of their messages. `fault` is the invalid
     field, null in valid messages; the other columns are meaningless if it is set. `failure` is the
-    text of a failure, null in all other rows. Streams that are not JSON are excluded."""
+    text of a failure, null in all other rows. Chunks of streams that are not JSON are excluded."""
     place = ("stream", "incarnation", "offset", "position", "next_offset", "kind")
     held = rows.where(F.col("kind").isin(MESSAGE, SNAPSHOT, FAILURE)).select(
         *place,

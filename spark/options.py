@@ -54,7 +54,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         raise SourceError("option 'end' is not allowed in a streaming query")
     streams, bucket = _streams(options), options.get("bucket", "")
     if bool(streams) == bool(bucket):
-        raise SourceError("one of 'stream', 'streams' or 'bucket' is required")
+        raise SourceError("give either 'stream', 'streams' or 'bucket'")
     if "prefix" in options and not bucket:
         raise SourceError("option 'prefix' requires 'bucket'")
     return SourceOptions(

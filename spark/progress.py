@@ -32,7 +32,7 @@ class Progress:
         self._write(f"{start}{self._time()}  {what}\n")
 
     def note(self, what: str) -> None:
-        """Notes are printed only once."""
+        """Each note is printed only once."""
         if what not in self._noted:
             self._noted.add(what)
             self.done(f"note: {what}")

@@ -86,8 +86,8 @@ def seen_twice(new: DataFrame, earlier: DataFrame) -> DataFrame:
 
 
 def copies(new: DataFrame, earlier: DataFrame, twice: DataFrame) -> DataFrame:
-    """All duplicates but the first, by file and position, so that the result is deterministic; all
-    of them if the line is already in the tables. `part` is their place."""
+    """All equal lines but the first, by file and position, so that the result is deterministic; all
+    of them if the line is already in the tables. `part` names the file that has them."""
     place = ("line_id", "date", "part", "file", "position")
     old = earlier.select("line_id", "date", F.lit("").alias("part"), "file", "position")
     both = (

@@ -155,7 +155,7 @@ def make_report(context: Context, notes: list[str]) -> None:
 
 
 def _try_again(step: Callable[[], None]) -> None:
-    """On a busy machine Python may start more slowly than Spark's timeout."""
+    """On a busy machine Python may need longer to start than Spark waits."""
     for tries_left in reversed(range(TRIES)):
         try:
             return step()

@@ -7,7 +7,7 @@ depend on how messages are split into batches.
 
 An entity *grows* its type by 1 when it appears and by -1 when it disappears: by a delete, by a
 barrier, or with its stream. A snapshot that still contains it changes nothing. If a batch has
-resets between its messages, only that stream is sorted by one task.
+resets between the messages of a stream, that stream alone is sorted by one task.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -141,7 +141,7 @@ def counts(current: DataFrame, churn: DataFrame) -> DataFrame:
 
 
 def _order(position: Column | None = None) -> Column:
-    """Offsets are ordered as strings, except for `-1` (DS 8)."""
+    """Offsets are ordered as strings, but `-1` comes first (DS 8)."""
     at = F.col("position") if position is None else position
     return F.struct(
         (F.col("offset") != START).alias("is_after"), F.col("offset"), at.alias("position")
@@ -153,7 +153,7 @@ def _changes(judged: DataFrame) -> DataFrame:
 
 
 def _barriers(judged: DataFrame) -> DataFrame:
-    """Resets and starts of snapshots: both replace everything before."""
+    """Resets and starts of snapshots: whatever these contain, they replace everything before."""
     is_reset = F.col("fault").isNull() & F.col("control").eqNullSafe(RESET)
     resets = judged.where(is_reset).select("stream", _order().alias("order"))
     begins = _order(F.lit(_BEFORE_ALL)).alias("order")
@@ -201,7 +201,7 @@ def _with_epochs(before: DataFrame, judged: DataFrame, ended: DataFrame) -> Data
 
 
 def _before_new(rows: DataFrame, age: int = 0) -> DataFrame:
-    """A re-created stream has lower offsets than before."""
+    """Old rows sort before new ones, also in a re-created stream, whose offsets are lower."""
     return rows.withColumn("order", F.struct(F.lit(age).alias("age"), F.col("order")))
 
 

@@ -1,5 +1,5 @@
-"""The report's numbers about state: entities by type, their changes over time, and streams that
-have both traffic and state. `summary` has the others.
+"""The report's numbers about state: entities by type, their changes over time, and the traffic
+and state of streams. `summary` has the others.
 """
 
 from datetime import datetime

@@ -291,7 +291,7 @@ def _binned(requests: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def bin_of(us: Column) -> Column:
-    """The number truncated to its first two digits."""
+    """The number with all but its first two digits set to zero."""
     cut = F.when(us < 100, us)
     for digits in range(3, 16):
         unit = 10 ** (digits - 2)

@@ -84,7 +84,7 @@ HEADERS = {
     "Stream-Earliest-Offset": (RESPONSE, "first readable offset of a trimmed stream"),
     "Stream-Expires-At": (BOTH, "expiry time of the stream, RFC 3339"),
     "Stream-Fork-Offset": (REQUEST, "offset at which to fork (default: the tail)"),
-    "Stream-Fork-Sub-Offset": (REQUEST, "number of messages to skip after that offset"),
+    "Stream-Fork-Sub-Offset": (REQUEST, "messages (JSON) or bytes after that offset to include"),
     "Stream-Forked-From": (REQUEST, "on PUT: the stream to fork"),
     "Stream-Next-Offset": (RESPONSE, "offset to continue from; the tail after an append"),
     "Stream-SSE-Data-Encoding": (RESPONSE, "`base64` if events carry bytes instead of text"),

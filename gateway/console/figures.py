@@ -20,7 +20,7 @@ LIVE = ("long-poll", "sse")
 
 
 class Figures(msgspec.Struct):
-    """`latency_counts` has one more item than `latency_bounds_s`: the slowest requests."""
+    """`latency_counts` has one more than `latency_bounds_s`: requests above the last bound."""
 
     workers: int
     reads: dict[str, int]  # by verdict

@@ -110,8 +110,8 @@ class Console:
 class Lately:
     """Streams recently served by all workers, queried at most once a second.
 
-    For an answer each worker goes through all streams that it knows; anyone with a token may ask,
-    as once. So concurrent requests share one query.
+    A query makes each worker go through all streams that it knows, and anyone with a token may ask,
+    often and many at once. So concurrent requests share one query.
     """
 
     def __init__(self, all_streams: FromAll, clock: Callable[[], float] = time.monotonic) -> None:

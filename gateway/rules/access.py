@@ -92,7 +92,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> Identity:
-        """The key of a withdrawal: readers with the same identity are withdrawn together."""
+        """What a withdrawal names: readers with the same identity end together."""
         return self.token_id, self.subject, self.key
 
 

@@ -84,7 +84,7 @@ def passed_reply(status: int, headers: Mapping[str, str], body: bytes, *, public
 
 def stream_headers(entry: Entry, *, up_to_date: bool) -> Headers:
     headers: Headers = ((names.STREAM_NEXT_OFFSET, entry.next_offset),)
-    if entry.snapshot_offset:  # there Stream-Up-To-Date has a value
+    if entry.snapshot_offset:  # then Stream-Up-To-Date is always sent, true or false
         value = _TRUE if up_to_date else "false"
         headers += (
             (names.STREAM_SNAPSHOT_OFFSET, entry.snapshot_offset),

@@ -235,7 +235,7 @@ class Tail(Generic[P, R]):
         if self.state is State.LISTENING:
             self.state = State.ASKING
 
-    # -- its responses -------------------------------------------------------------------------
+    # -- the origin's responses ----------------------------------------------------------------
 
     def took(self, entry: Entry, earliest: str) -> list[Action[P, R]]:
         """Data. It is not kept if a snapshot at `earliest` has replaced it meanwhile."""
@@ -306,7 +306,7 @@ class Tail(Generic[P, R]):
     # -- the end -------------------------------------------------------------------------------
 
     def gone(self, refusal: Refusal, reason: str) -> list[Action[P, R]]:
-        """Refuse all readers."""
+        """Refuse all long-polls and end all SSE readers."""
         actions: list[Action[P, R]] = [
             Refuse(self.polls.take(), refusal),
             End(self.readers.take(), reason),

@@ -49,7 +49,7 @@ def joined_section(data: ReportData) -> Section:
     if data.state is None:
         return section("joined", title, None, empty(NO_STATE))
     if not data.pairs:
-        why = "No stream has both State messages and requests in the log."
+        why = "No stream has State messages or requests in the log."
         return section("joined", title, None, empty(why))
     lead = "How much each stream is read, compared with how much it holds."
     hot, unread = hot_pairs(data.pairs), unread_pairs(data.pairs)
@@ -214,7 +214,7 @@ def _pair_table(data: ReportData) -> Markup:
         numbers("Changed", [_or_nan(p.changed) for p in pairs], count),
         numbers("Bytes sent", [p.bytes_sent for p in pairs], size),
         numbers("Readers per entity", [ratio(p.readers, p.entities) for p in pairs], count),
-        numbers("Bytes per change", [ratio(p.bytes_sent, _or_nan(p.changed)) for p in pairs], size),
+        numbers("Bytes / changed", [ratio(p.bytes_sent, _or_nan(p.changed)) for p in pairs], size),
     ]
     note = (
         f"{exact(len(pairs))} of {exact(max(data.paired, len(pairs)))} streams. Growth and changed"
