@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.answers import JOIN_BYTES, Answers
+from gateway.answers import JOIN_BYTES, LARGE_BYTES, Answers
 from gateway.entries import Entry, EventLines
 from gateway.outgoing import Part, Slices
 from protocol.sse import DATA_END, DATA_START, HeldText, control_event, data_event
@@ -35,7 +35,9 @@ class Delivery:
         self.heads: dict[int, bytes] = {}
         self.frames: dict[int, bytes] = {}
         self._answers = answers
-        self._answered: list[Answered] = []
+        # Long-poll responses differ only in their request id.
+        self.shares_head = answers.heads.any_origin and len(entry.body) <= LARGE_BYTES
+        self.answered: list[Answered] = []
 
     def head(self, cursor: int) -> bytes:
         """The head of a long-poll response, up to the request id."""
@@ -44,17 +46,14 @@ class Delivery:
             head = self.heads[cursor] = self._answers.heads.of_crowd(self.entry, cursor)
         return head
 
-    def answered(self, poll: Answered) -> None:
-        self._answered.append(poll)
-
     def settle_soon(self) -> None:
         """Once the last response is sent."""
-        if self._answered:
+        if self.answered:
             asyncio.get_running_loop().call_soon(self._settle)
 
     def _settle(self) -> None:
         size, finished = len(self.entry.body), time.monotonic()
-        for poll in self._answered:
+        for poll in self.answered:
             poll.settle(size, finished)
 
 

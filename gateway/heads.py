@@ -38,10 +38,6 @@ class Heads:
         self._stamp_line = encode_lines(self._stamp.headers(None))
         self.any_origin = self._stamp.any_origin
 
-    def is_usual(self, call: Call) -> bool:
-        """Whether its head differs from others only in the request id."""
-        return self.any_origin and not call.last_of_connection
-
     # -- one request ---------------------------------------------------------------------------
 
     def of(self, call: Call, status: int, headers: Headers, length: int | None) -> bytes:

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from gateway.answers import JOIN_BYTES, LARGE_BYTES, Answers
+from gateway.answers import JOIN_BYTES, Answers
 from gateway.calls import Call
 from gateway.deliveries import Delivery
 from gateway.entries import Entry
@@ -107,23 +107,25 @@ class LongPoll:
     def deliver(self, delivery: Delivery) -> None:
         """Data that arrived while it waited."""
         call, entry = self.call, delivery.entry
-        if call.done or self._is_too_much(entry):
+        if call.done:
             return
-        is_usual = len(entry.body) <= LARGE_BYTES and self._answers.heads.is_usual(call)
-        if delivery.now >= call.principal.expires_at or not is_usual:
+        if not self.wants(entry):
+            self.pass_by()
+            return
+        is_alone = call.last_of_connection or not delivery.shares_head
+        if is_alone or delivery.now >= call.principal.expires_at:
             self._deliver_alone(delivery)
             return
         is_first = call.read.cursor is None
         cursor = delivery.interval if is_first else self.cursor(entry.incarnation)
         head = delivery.head(cursor) + call.request_id.encode() + b"\r\n\r\n"
         if len(entry.body) <= JOIN_BYTES:
-            call.exchange.write(head + entry.body)
-            call.exchange.finish()
+            call.exchange.write_last(head + entry.body)
         else:
             call.exchange.write(head)
             call.exchange.finish(entry.body)
         call.done = True
-        delivery.answered(self)
+        delivery.answered.append(self)
 
     def settle(self, size: int, finished: float) -> None:
         self.from_hub(FROM_HUB)

@@ -54,6 +54,9 @@ class Exchange:
         """The whole response."""
         for part in parts:
             self.push(part)
+        self._end()
+
+    def _end(self) -> None:
         self._gone = self._writable = None
         complete, self._complete = self._complete, None
         if complete is not None:
@@ -67,6 +70,12 @@ class Exchange:
         """Part of a longer response, starting with its head."""
         if self._transport is not None:
             self._transport.write(data)
+
+    def write_last(self, data: bytes) -> None:
+        """The rest of a response, sent together with other writes of this turn of the loop."""
+        if self._transport is not None:
+            self._transport.write(data)
+        self._end()
 
     def write_now(self, data: bytes | memoryview) -> int:
         """Write as much as possible at once if nothing is queued; returns the number of bytes."""

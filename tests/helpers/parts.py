@@ -184,6 +184,10 @@ class KeptExchange(Exchange):
             if self.is_full:
                 self.room.clear()
 
+    def write_last(self, data: bytes) -> None:
+        self.write(data)
+        self.finish()
+
     def write_now(self, data: bytes | memoryview) -> int:
         return 0
 
