@@ -26,7 +26,8 @@ from loadtest.peers.names import OURS
 from loadtest.peers.process import Server
 
 SETTLE_LIMIT_SECS = 3.0
-BUSY_CLIENT = 0.9
+BUSY_CPU = 0.9
+BUSY = f"the client used more than {BUSY_CPU:.0%} of a core: the figure may be its own limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +146,14 @@ class Results:
             case {"kind": "skip", "what": what, "reason": reason}:
                 self.skips.append(f"{what}: {reason}")
             case {"scenario": scenario, "peer": peer, "round": number, **seen}:
-                where = f"{scenario}, {peer}, round {number}"
                 if record["kind"] == "failure":
-                    self.failures.append(f"{where}: {seen['reason']}")
+                    reason = f"{scenario}, {peer}, round {number}: {seen['reason']}"
+                    self.failures.append(reason)
                     return
                 self.other_cpu.append(seen["other_cpu"])
-                self.notes += [f"{where}: {note}" for note in seen["notes"]]
+                notes = [*seen["notes"], *([BUSY] if (seen["client_cpu"] or 0) > BUSY_CPU else [])]
+                told = [f"{scenario}, {peer}: {note}" for note in notes]
+                self.notes += [note for note in told if note not in self.notes]
                 for name, value in seen["figures"].items():
                     self.figures.setdefault((scenario, name, peer), {})[number] = value
 
@@ -160,11 +163,7 @@ class Results:
     def add(
         self, scenario: str, peer: str, number: int, sample: Sample, others: float = 0.0
     ) -> None:
-        notes = list(sample.notes)
-        if sample.client_cpu is not None and sample.client_cpu > BUSY_CLIENT:
-            busy = f"the client used {sample.client_cpu:.0%} of a core"
-            notes.append(f"{busy}: the figure may be the client's limit")
-        seen = asdict(sample) | {"notes": notes, "other_cpu": others}
+        seen = asdict(sample) | {"other_cpu": others}
         self._keep("sample", scenario=scenario, peer=peer, round=number, **seen)
 
     def fail(self, scenario: str, peer: str, number: int, error: RunFailedError) -> None:

@@ -116,7 +116,7 @@ def test_the_document_has_tables_with_targets_and_charts() -> None:
     assert "| polls | p50 ms | 20 | - | 300 | - | - |  |  |  |" in text
     assert "|  | p99 ms | 40 | - | 500 | - | - | >= 2x Varnish | - | not measured |" in text
     assert "|  |  |  |  |  |  |  | >= 10x nginx | 12.5x | yes |" in text
-    assert "- skipped: varnish: is not there.\n- note: load-polls, nginx, round 1: slow.\n" in text
+    assert "- skipped: varnish: is not there.\n- note: load-polls, nginx: slow.\n" in text
     assert "- FAILED: load-zipf, ours, round 1: too late.\n" in text
     assert "### polls\n\n10 readers wait" in text and "![polls](images/polls.png)" in text
 
