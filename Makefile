@@ -80,7 +80,7 @@ analytics-check: setup $(VENV)/.debian  ## Compare tables of a million log lines
 demo-report: setup $(VENV)/.debian  ## Report on a minute of traffic through a real gateway (needs Java 17)
 	$(BIN)/python -m loadtest.demo $(ARGS)
 
-bench: setup  ## Compare origin, gateway and Spark with their peers on this machine (about 70 minutes)
+bench: setup  ## Compare origin, gateway and Spark with their peers on this machine (about an hour)
 	$(BIN)/python -m loadtest.bench $(ARGS)
 
 soak: setup  ## Check for leaks under half an hour of load with 2,000 live readers

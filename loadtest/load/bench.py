@@ -55,7 +55,8 @@ def scenario_names(suite: Suite) -> list[str]:
 
 
 def run_suite(suite: Suite, options: argparse.Namespace) -> int:
-    results = Results(options.out / f"{suite.name}.jsonl")
+    folder = options.out or (KEPT if is_whole(options) else None)
+    results = Results(folder and folder / f"{suite.name}.jsonl")
     wanted = [peer for peer in suite.peers if peer in (options.peers or suite.peers)]
     peers = usable_peers(suite, wanted, results)
     scenarios = usable_scenarios(
@@ -83,9 +84,14 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--lines", type=int, help="of access logs; default: 10,000,000")
     parser.add_argument("--seconds", type=float, help="of each scenario of `weir load`")
     parser.add_argument("--dir", type=Path, default=Path(".bench"), help="on the disk to measure")
-    parser.add_argument("--out", type=Path, default=KEPT, help="folder for the results")
+    parser.add_argument("--out", type=Path, help=f"folder for the results (whole suites: {KEPT})")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
     return parser.parse_args(arguments)
+
+
+def is_whole(options: argparse.Namespace) -> bool:
+    """Whether it measures all that a suite has: part of it must not replace what reports show."""
+    return not (options.quick or options.only or options.peers or options.before)
 
 
 def usable_peers(suite: Suite, wanted: Sequence[str], results: Results) -> list[str]:

@@ -104,13 +104,14 @@ def _fill(text: str, indent: str = "") -> str:
 
 
 def suite_section(suite: Suite, results: Results) -> Section:
-    columns = zip(suite.board.headings, zip(*rows_of(suite, results), strict=True), strict=True)
-    table = data_table(suite.name, "", [words(title, cells) for title, cells in columns])
+    rows, titles = rows_of(suite, results), suite.board.headings
+    columns = [words(title, [row[at] for row in rows]) for at, title in enumerate(titles)]
+    table = data_table(suite.name, "", columns)
     return section(f"suite-{suite.name}", suite.name.capitalize(), suite.heading, table)
 
 
 def read_kept(folder: Path = KEPT) -> dict[str, Results]:
-    """The last results of each suite."""
+    """The last results of each suite, if its run came to an end."""
     paths = {suite.name: folder / f"{suite.name}.jsonl" for suite in SUITES}
     found = {name: Results.read(path) for name, path in paths.items() if path.exists()}
     return {name: results for name, results in found.items() if "took_s" in results.facts}

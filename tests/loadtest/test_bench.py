@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import RunFailedError
-from loadtest.load.bench import default_names, exit_code, scratch_directory
+from loadtest.load.bench import (
+    default_names,
+    exit_code,
+    is_whole,
+    parse_options,
+    scratch_directory,
+)
 from loadtest.load.contest import Results, Sample
 from loadtest.load.goals import Judgement, Verdict, below
 from loadtest.load.report import render_text
@@ -63,3 +69,18 @@ def test_report_names_machine_skips_and_failures() -> None:
     assert "Weir 1; fdatasync 0.12 ms" in text
     assert "skipped: node-file: no Node\nFAILED: crowd, ours, round 2: too late\n" in text
     assert text.endswith("0 of 2 targets reached, 12 s")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ("--suite gateway", True),
+        ("--suite load --seconds 5", True),
+        ("--quick", False),
+        ("--only cached", False),
+        ("--peers ours", False),
+        ("--before elsewhere", False),
+    ],
+)
+def test_only_whole_suites_are_kept_for_reports(arguments: str, kept: bool) -> None:
+    assert is_whole(parse_options(arguments.split())) is kept
