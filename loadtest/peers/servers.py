@@ -29,6 +29,7 @@ from wire.programs import packed_program
 HOME = Path(__file__).parents[1]
 REFERENCE = "@durable-streams/server"
 INSTALL_TIMEOUT_SECS = 300.0
+COMMAND_TIMEOUT_SECS = 120.0
 
 # Load comes from few subjects: each may use all that a gateway has.
 FOR_FEW_SUBJECTS = {
@@ -112,7 +113,13 @@ def start_edge(
 
 def run_weir(*words: str) -> str:
     """What a command of ours prints."""
-    done = subprocess.run([*weir_start(), *words], capture_output=True, text=True, check=False)
+    command = [*weir_start(), *words]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=COMMAND_TIMEOUT_SECS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunFailedError(f"weir {words[0]} did not end") from error
     if done.returncode:
         raise RunFailedError(done.stderr.strip())
     return done.stdout.strip()
