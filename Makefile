@@ -9,7 +9,7 @@ PACKAGES := $(wildcard protocol wire origin gateway pages spark loadtest weir)
 CONFORMANCE := tests/conformance
 NODE_FOLDERS := $(CONFORMANCE) tests/clients loadtest
 # Only tests need these; where they cannot be installed, those tests say so.
-DEBIAN := java=default-jre-headless chromium=chromium curl=curl gcc=build-essential goaccess=goaccess openssl=openssl
+DEBIAN := java=default-jre-headless chromium=chromium curl=curl gcc=build-essential goaccess=goaccess openssl=openssl wrk=wrk
 UNPACKED := $(addprefix .bench/debian/,prometheus nginx varnish varnish-modules libvarnishapi3 libedit2 libjemalloc2)
 # Tests start hundreds of processes: none should compile our modules anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -18,7 +18,7 @@ ARGS ?=
 # Names the slowest at the end; ARGS="-n 0" runs all in one process, one after another.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --durations=15
 
-.PHONY: help setup run test test-quick installs test-spark check conformance analytics-check demo-report bench soak verify mitmproxy inspect docs pictures lock clean
+.PHONY: help setup run test test-quick installs test-spark check conformance analytics-check demo-report bench soak verify verify-cluster mitmproxy inspect docs pictures lock clean
 .DEFAULT_GOAL := help
 
 help:  ## List the targets
@@ -69,7 +69,7 @@ pictures: setup  ## Draw the console as docs/images/console.png (needs Chromium)
 	$(BIN)/python -m tests.console.picture $(ARGS)
 
 conformance: setup  ## Run the official conformance suite in each storage mode and through the gateway
-	$(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)
+	WEIR_EACH_NODE=1 $(BIN)/python -m pytest -v $(CONFORMANCE) $(ARGS)
 
 analytics-check: setup $(VENV)/.debian  ## Compare tables of a million log lines with DuckDB; kill a run at each step (long)
 	WEIR_SPARK=1 WEIR_LOG_LINES=1000000 WEIR_REPORT_KILLS=20 WEIR_STATE_HISTORIES=60 WEIR_WHOLE_REPORT=1 \
@@ -85,6 +85,10 @@ bench: setup  ## Compare origin, gateway and Spark with their peers on this mach
 
 soak: setup  ## Check for leaks under half an hour of load with 2,000 live readers
 	$(BIN)/python -m loadtest.soak $(ARGS)
+
+verify-cluster: setup  ## Check a cluster under 30 rounds of each fault, and that planted bugs are found (hours)
+	$(BIN)/weir verify --cluster --rounds 30 $(ARGS)
+	WEIR_CLUSTER_MUTANTS=1 $(BIN)/python -m pytest -v tests/verify/test_cluster_mutants.py
 
 verify: setup $(MITM)/.ready  ## Check a fleet's guarantees under 5 minutes of faults (ARGS="--seed 2")
 	$(BIN)/weir verify $(ARGS)
@@ -102,6 +106,7 @@ lock: setup  ## Regenerate the lock files from pyproject.toml and package.json (
 	$(PIP) uv
 	$(COMPILE) pyproject.toml --group build --output-file requirements.lock
 	$(COMPILE) pyproject.toml --group build --group dev --extra spark \
+		--extra cluster --extra cluster-dev \
 		--constraint requirements.lock --output-file requirements-dev.lock
 	$(COMPILE) pyproject.toml --group build --extra spark --constraint requirements-dev.lock \
 		--output-file requirements-spark.lock
