@@ -3,6 +3,7 @@
 media       media types
 names       paths, headers, fixed values
 errors      ProtocolError: malformed input
+clustermap  which node of a cluster serves which stream
 paths       stream names from URLs; other paths for them, where configured
 offsets     positions as tokens
 cursors     the cursor of live responses

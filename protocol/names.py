@@ -26,6 +26,14 @@ STREAM_SNAPSHOT_OFFSET = "Stream-Snapshot-Offset"
 STREAM_EARLIEST_OFFSET = "Stream-Earliest-Offset"
 STREAM_STATE = "Stream-State"
 ACCESS_KEY = "Weir-Access-Key"  # identifies gateways to their origin
+# Between the nodes of a cluster; clients need none of them.
+WEIR_ROUTING = "Weir-Routing"  # `redirect` asks for the owner's URL instead of its answer
+WEIR_MAP = "Weir-Map"  # the version of the map by which a node forwarded
+WEIR_HOP = "Weir-Hop"  # how many nodes a request has passed
+WEIR_SHARD = "Weir-Shard"  # the shard that it is for
+WEIR_HOST = "Weir-Host"  # host and ...
+WEIR_SCHEME = "Weir-Scheme"  # ... scheme by which the client addressed the first node
+WEIR_GRANT = "Weir-Grant"  # what a shard permitted for a creation
 LAST_EVENT_ID = "Last-Event-ID"  # of a reconnecting EventSource
 PRODUCER_ID = "Producer-Id"
 PRODUCER_EPOCH = "Producer-Epoch"

@@ -179,7 +179,7 @@ def _too_long(max_bytes: int) -> ProtocolError:
 
 Rename = Callable[[str], str]
 
-PAGES = ("healthz", "readyz", "metrics", "console")
+PAGES = ("healthz", "readyz", "metrics", "console", "cluster")
 
 _PREFIX = re.compile(r"/(?:[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)+")
 _AT_ROOT = re.compile(rf"/(?!(?:{'|'.join(PAGES)})(?:/|\Z))[a-z0-9_-]{{4,64}}(?:/|\Z)")

@@ -74,6 +74,14 @@ def not_found() -> Reply:
     return problem(404, "not-found", "No stream exists at this path.")
 
 
+def no_bucket() -> Reply:
+    return problem(404, "bucket-not-found", "The bucket does not exist.")
+
+
+def bucket_not_empty() -> Reply:
+    return problem(409, "bucket-not-empty", "The bucket still contains streams.")
+
+
 def gone() -> Reply:
     return problem(410, "gone", "The stream was deleted; only its forks still use the data.")
 
