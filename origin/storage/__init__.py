@@ -26,6 +26,8 @@ recovery          from files to streams: catalog first, then the journal
 
 acid              mode `acid`: LMDB shards
 
+cluster           mode `cluster`: a replicated journal, and objects below it
+
 Commands:
 
 inspect           `weir fsck` and `weir dump`

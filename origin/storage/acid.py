@@ -31,7 +31,7 @@ from origin.storage.base import (
     UnusableData,
 )
 from origin.storage.blobs import BLOB_THREADS, Blobs, write_blob
-from origin.storage.commit import Batch, GroupCommit, Unit
+from origin.storage.commit import Batch, GroupCommit, ThreadWriter, Unit
 from origin.storage.files import Files, lock_directory
 from origin.storage.format import decode_state, encode_state
 from origin.storage.reclaim import Reclaimer
@@ -195,7 +195,9 @@ class AcidStorage:
         self._lock_fd = lock_directory(self._data_dir)
         states = await self._loop.run_in_executor(self._workers, self._open)
         self._commit = GroupCommit(
-            seal=self._seal, write=self._write, publish=self._publish, name="weir-acid"
+            seal=self._seal,
+            writer=ThreadWriter(self._write, "weir-acid"),
+            publish=self._publish,
         )
         for state in states:
             if state.floor:

@@ -14,7 +14,15 @@ Done = Callable[[Exception | None], None]
 
 
 class StorageFailed(Exception):
-    """A write or sync failed: nothing more is accepted until a restart has recovered."""
+    """A write or sync failed: nothing more is accepted until a recovery."""
+
+
+class StorageAway(StorageFailed):
+    """What the storage depends on does not answer: nothing is accepted for now."""
+
+
+class StorageLost(StorageFailed):
+    """Another node has taken over these streams."""
 
 
 class StorageFull(Exception):

@@ -43,7 +43,7 @@ class Contents:
         for stream in self.streams.values():
             state = decode_state(stream.state)
             extent = Extent(stream.segment_first, stream.segment_bytes)
-            yield Stored(state, stream.flushed, extent, state.floor)
+            yield Stored(state, stream.flushed, state.floor, extent=extent)
 
     def encode(self) -> bytes:
         """An equivalent catalog without its history."""

@@ -1,9 +1,9 @@
 """Group commit: everything staged during one write is part of the next.
 
 At most one batch is being written. The event loop seals a batch (it assigns its place; at this
-point states and pending units agree, which checkpoints need), a thread writes and syncs it, and
-the event loop publishes it and calls every `done` in staging order. A batch starts only after the
-previous one is on disk, so a crash can tear only the last batch.
+point states and pending units agree, which checkpoints need), a writer makes it durable, and the
+event loop publishes it and calls every `done` in staging order. A batch starts only after the
+previous one is durable, so a crash can tear only the last batch.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from origin.storage.base import Done, StorageFailed
 from protocol.stream import Record, StreamState
@@ -45,17 +45,53 @@ Seal = Callable[[list[Unit], int], Batch | None]
 Act = Callable[[Batch], None]
 
 
-class GroupCommit:
-    """Owns the writer thread and the queue of units in front of it."""
+Landed = Callable[[Batch, Exception | None], None]
 
-    def __init__(self, *, seal: Seal, write: Act, publish: Act, name: str) -> None:
-        self._seal = seal
+
+class Writer(Protocol):
+    def begin(self, batch: Batch, landed: Landed) -> None:
+        """Make it durable; call `landed` on the event loop, once."""
+
+    async def close(self) -> None:
+        """Nothing is being written any more."""
+
+
+class ThreadWriter:
+    """Writes batches in a thread, one after another."""
+
+    def __init__(self, write: Act, name: str) -> None:
         self._write = write
-        self._publish = publish
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Batch, Landed] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def begin(self, batch: Batch, landed: Landed) -> None:
+        self._queue.put((batch, landed))
+
+    async def close(self) -> None:
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        while (asked := self._queue.get()) is not None:
+            batch, landed = asked
+            error: Exception | None = None
+            try:
+                self._write(batch)
+            except Exception as caught:
+                error = caught
+            self._loop.call_soon_threadsafe(landed, batch, error)
+
+
+class GroupCommit:
+    """The queue of units in front of a writer."""
+
+    def __init__(self, *, seal: Seal, writer: Writer, publish: Act) -> None:
+        self._seal = seal
+        self._writer = writer
+        self._publish = publish
+        self._loop = asyncio.get_running_loop()
         self._scheduled = False
         self._flying: Batch | None = None
         self._pending: list[Unit] = []
@@ -92,24 +128,14 @@ class GroupCommit:
         if batch is not None:
             self._pending, self.pending_bytes = [], 0
             self._flying = batch
-            self._queue.put(batch)
+            self._writer.begin(batch, self._landed)
 
     async def drain(self) -> None:
-        """Wait until nothing is pending, then end the thread."""
-        settled = self._loop.create_future()
-        self.barrier(lambda _error: settled.set_result(None))
-        await settled
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
-
-    def _run(self) -> None:
-        while (batch := self._queue.get()) is not None:
-            error: Exception | None = None
-            try:
-                self._write(batch)
-            except Exception as caught:
-                error = caught
-            self._loop.call_soon_threadsafe(self._landed, batch, error)
+        """Wait until nothing is pending, then close the writer."""
+        settled = asyncio.Event()  # nobody may wait for it any more
+        self.barrier(lambda _error: settled.set())
+        await settled.wait()
+        await self._writer.close()
 
     def _landed(self, batch: Batch, error: Exception | None) -> None:
         self._flying = None
@@ -127,9 +153,9 @@ class GroupCommit:
 
     def _fail(self, batch: Batch, error: Exception) -> None:
         """Unsynced data may be lost, and everything judged later depends on it."""
-        log.critical("storage failed, refusing writes until a restart: %s", error)
+        log.critical("storage failed, refusing writes: %s", error)
         self.failure = error
-        lost = StorageFailed(str(error))
+        lost = error if isinstance(error, StorageFailed) else StorageFailed(str(error))
         units, self._pending, self.pending_bytes = batch.units + self._pending, [], 0
         for unit in units:
             _call(unit.done, lost)

@@ -25,7 +25,7 @@ from origin.storage.base import (
 from origin.storage.blobs import BLOB_THREADS, write_blob
 from origin.storage.checkpoints import Checkpoints
 from origin.storage.checkpointwriter import Cut
-from origin.storage.commit import Batch, GroupCommit, Unit
+from origin.storage.commit import Batch, GroupCommit, ThreadWriter, Unit
 from origin.storage.datafolder import DataFolder
 from origin.storage.files import Files, lock_directory
 from origin.storage.format import encode_batch, encode_records
@@ -93,7 +93,9 @@ class FileStorage:
         recovered = opened.recovered
         streams = self._streams = recovered.streams
         self._commit = GroupCommit(
-            seal=self._seal, write=self._write, publish=self._publish, name="weir-journal"
+            seal=self._seal,
+            writer=ThreadWriter(self._write, "weir-journal"),
+            publish=self._publish,
         )
         self.journal_files = JournalFiles(
             self.folder.journal,

@@ -25,8 +25,7 @@ from origin.storage.format import (
     find_batch,
 )
 from origin.storage.journal import Journal, LastBatch
-from origin.storage.stored import Stored
-from protocol.stream import Appended, Created, Record, Removed, Trimmed, apply, begin
+from origin.storage.stored import Stored, replay
 
 log = logging.getLogger("weir.storage")
 
@@ -72,32 +71,10 @@ def recover(catalog_path: str, journal: Journal) -> Recovered:
     for number, path, position, payload in _batches(journal, needed, result):
         try:
             for record in decode_records(payload):
-                _replay(result, record)
+                replay(record, result.streams, result.touched, result.removed, Stored)
         except (Malformed, ValueError, KeyError) as error:
             raise DamagedData(path, position, f"batch {number}: {error}") from error
     return result
-
-
-def _replay(result: Recovered, record: Record) -> None:
-    if type(record) is Created:
-        state = begin(record)
-        result.streams[record.id] = Stored(state, state.tail)
-        result.touched.add(record.id)
-        return
-    stored = result.streams[record.id]
-    if type(record) is Removed:
-        del result.streams[record.id]
-        result.touched.discard(record.id)
-        result.removed.add(record.id)
-        return
-    if type(record) is Appended:
-        if record.start != stored.state.tail:
-            raise Malformed(f"append at {record.start}, but the stream ends at {stored.state.tail}")
-        stored.add(record.data)
-    elif type(record) is Trimmed:
-        stored.trim(record.floor)
-    apply(stored.state, record)
-    result.touched.add(record.id)
 
 
 def _batches(

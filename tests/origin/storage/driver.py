@@ -4,13 +4,21 @@ import asyncio
 import itertools
 import shutil
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from origin.config import ClusterConfig, ColdConfig
 from origin.storage.acid import AcidStorage
 from origin.storage.base import Storage
 from origin.storage.blobs import Blobs
+from origin.storage.cluster.clusterstore import ClusterStorage
+from origin.storage.cluster.depot import Depot
+from origin.storage.cluster.diskcache import DiskCache
+from origin.storage.cluster.jetstream import JetStream
+from origin.storage.cluster.journal import Journal
+from origin.storage.cluster.objects import open_objects
 from origin.storage.files import Files
 from origin.storage.filestore import FileStorage
 from origin.storage.format import (
@@ -33,10 +41,13 @@ from protocol.stream import (
     apply,
     begin,
 )
+from tests.helpers.nats import cluster_name, shared_nats
 
 FILE_MODES = ["file-fast", "file-durable"]
 DISK_MODES = [*FILE_MODES, "acid"]
-MODES = ["memory", *DISK_MODES]
+MODES = ["memory", *DISK_MODES, "cluster"]
+REOPENED_MODES = [*DISK_MODES, "cluster"]
+FLUSHING_MODES = [*FILE_MODES, "cluster"]
 NEVER_SECS = 3600.0
 
 _ids = itertools.count(0x0123_4567_89AB_0001)
@@ -53,6 +64,8 @@ def make_storage(
 ) -> Storage:
     if mode == "memory":
         return MemoryStorage()
+    if mode == "cluster":
+        return ShardOnDisk(data_dir, journal_bytes, checkpoint_secs)
     data_dir.mkdir(parents=True, exist_ok=True)
     if mode == "acid":
         return AcidStorage(str(data_dir), shards=2, map_bytes=1 << 26)
@@ -64,6 +77,47 @@ def make_storage(
         checkpoint_s=checkpoint_secs,
         files=files,
     )
+
+
+class ShardOnDisk(ClusterStorage):
+    """A shard whose objects are in a folder and whose journal is in the shared NATS server. Each
+    opening is a new epoch, as if another node had taken over."""
+
+    _epochs: Counter[Path] = Counter()
+
+    def __init__(self, data_dir: Path, journal_bytes: int, flush_secs: float) -> None:
+        self._epochs[data_dir] += 1
+        self._data_dir = data_dir
+        self._cluster = ClusterConfig(
+            name=cluster_name(data_dir),
+            replicas=1,
+            journal_bytes=journal_bytes,
+            flush_bytes=journal_bytes // 2,
+            flush_secs=flush_secs,
+        )
+
+    async def recover(self) -> list[StreamState]:
+        name, epoch = self._cluster.name, self._epochs[self._data_dir]
+        self._jetstream = await JetStream.connect(shared_nats().urls)
+        cold = ColdConfig(backend="fs", fs_path=str(self._data_dir))
+        objects = open_objects(cold, {})
+        cache = DiskCache(str(self._data_dir / "cache"), cold.cache_bytes)
+        super().__init__(
+            Journal(self._jetstream, name, 0, epoch=epoch),
+            Depot(objects, cache, name, 0, epoch),
+            self._cluster,
+            "n1",
+            lambda error: None,
+        )
+        try:
+            return await super().recover()
+        except BaseException:
+            await self._jetstream.close()
+            raise
+
+    async def close(self) -> None:
+        await super().close()
+        await self._jetstream.close()
 
 
 class Driver:
@@ -190,6 +244,8 @@ class Driver:
         if isinstance(store, FileStorage):
             await begin_checkpoint(store)
             await until(lambda: not store.checkpoints.is_running)
+        elif isinstance(store, ClusterStorage):
+            await store.flushes.flushed()
 
 
 async def begin_checkpoint(store: FileStorage) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from origin.storage.base import StorageFailed
-from origin.storage.commit import Batch, GroupCommit, Unit
+from origin.storage.commit import Batch, GroupCommit, ThreadWriter, Unit
 from protocol.stream import Renewed, StreamState
 
 
@@ -21,7 +21,9 @@ class Store:
         self.free = threading.Event()
         self.free.set()
         self.commit = GroupCommit(
-            seal=self._seal, write=self._write, publish=self._publish, name="test-commit"
+            seal=self._seal,
+            writer=ThreadWriter(self._write, "test-commit"),
+            publish=self._publish,
         )
 
     def _seal(self, pending: list[Unit], size_bytes: int) -> Batch:
@@ -159,7 +161,9 @@ async def test_failure_behind_a_batch_that_landed_spares_that_batch() -> None:
             raise OSError("broken")
         written.append(numbers(batch))
 
-    store.commit._write = fail_the_second
+    writer = store.commit._writer
+    assert isinstance(writer, ThreadWriter)
+    writer._write = fail_the_second
     store.free.set()
     results = await asyncio.gather(first, second, return_exceptions=True)
     assert results[0] is None and isinstance(results[1], StorageFailed)

@@ -12,12 +12,14 @@ import pytest
 
 from origin.storage.acid import AcidStorage
 from origin.storage.base import DamagedData, UnknownStream, UnusableData
-from origin.storage.commit import Batch
+from origin.storage.commit import Batch, ThreadWriter
 from protocol.stream import Appended, Fork
 from tests.origin.storage.driver import (
     DISK_MODES,
     FILE_MODES,
+    FLUSHING_MODES,
     MODES,
+    REOPENED_MODES,
     copy_as_killed,
     database_bytes,
     opened,
@@ -81,7 +83,7 @@ async def test_any_range_is_read_exactly(mode: str, tmp_path: Path) -> None:
         await driver.begin("a")
         for number, part in enumerate(parts):
             await driver.append("a", part)
-            if number % 4 == 3 and mode in FILE_MODES and number < 9:
+            if number % 4 == 3 and mode in FLUSHING_MODES and number < 9:
                 await driver.flushed("a")
         for start in range(len(whole) + 1):
             for end in range(start, len(whole) + 1):
@@ -95,7 +97,7 @@ async def test_boundary_is_the_next_end_of_an_append(mode: str, tmp_path: Path) 
         await driver.begin("a")
         for number, part in enumerate(parts):
             await driver.append("a", part)
-            if number % 4 == 3 and mode in FILE_MODES and number < 9:
+            if number % 4 == 3 and mode in FLUSHING_MODES and number < 9:
                 await driver.flushed("a")
         for position in range(ends[-1] + 1):
             expected = next(end for end in ends if end >= position)
@@ -113,7 +115,7 @@ async def test_fork_keeps_its_own_bytes_only(mode: str, tmp_path: Path) -> None:
         assert (fork.base, fork.tail) == (4, 9)
         assert await driver.read("fork", 5, 9) == b"bcde"
         assert [await driver.storage.boundary(fork.id, p) for p in (4, 5, 7, 8)] == [4, 7, 7, 9]
-        if mode in FILE_MODES:
+        if mode in FLUSHING_MODES:
             await driver.flushed("fork")
             assert await driver.read("fork", 5, 9) == b"bcde"
             assert [await driver.storage.boundary(fork.id, p) for p in (4, 5, 7)] == [4, 7, 7]
@@ -155,16 +157,18 @@ async def test_acid_read_behind_an_unheard_removal_is_unknown(tmp_path: Path) ->
     async with opened("acid", tmp_path) as driver:
         assert isinstance(driver.storage, AcidStorage)
         await driver.begin("a", b"bytes")
-        state, commit, committed = driver.states["a"], driver.storage._commit, threading.Event()
-        write = commit._write
+        state, committed = driver.states["a"], threading.Event()
+        writer = driver.storage._commit._writer
+        assert isinstance(writer, ThreadWriter)
+        write = writer._write
 
         def write_and_tell(batch: Batch) -> None:
             write(batch)
             committed.set()
 
-        commit._write = write_and_tell
+        writer._write = write_and_tell
         driver.remove("a")
-        commit.start_batch()
+        driver.storage._commit.start_batch()
         assert committed.wait(60)
         with pytest.raises(UnknownStream):
             await driver.storage.read(state.id, 0, 5)
@@ -178,8 +182,9 @@ async def test_name_can_be_used_again(mode: str, tmp_path: Path) -> None:
         assert await driver.read("a") == b"new bytes"
 
 
-async def test_reopened_storage_holds_the_same(disk_mode: str, tmp_path: Path) -> None:
-    async with opened(disk_mode, tmp_path) as driver:
+@pytest.mark.parametrize("mode", REOPENED_MODES)
+async def test_reopened_storage_holds_the_same(mode: str, tmp_path: Path) -> None:
+    async with opened(mode, tmp_path) as driver:
         await driver.begin("a", b"first,")
         await driver.append("a", b"second,", producer=("p", 3, 9), seq="s-1")
         await driver.begin("b", b"[1],", content_type="application/json")
@@ -187,7 +192,7 @@ async def test_reopened_storage_holds_the_same(disk_mode: str, tmp_path: Path) -
         await driver.begin("gone", b"bytes")
         await driver.remove("gone")
         states, contents = copy.deepcopy(driver.states), await driver.contents()
-    async with opened(disk_mode, tmp_path) as driver:
+    async with opened(mode, tmp_path) as driver:
         assert driver.states == states
         assert await driver.contents() == contents
         assert driver.states["a"].producers == {"p": (3, 9, driver.states["a"].written_at_ms)}

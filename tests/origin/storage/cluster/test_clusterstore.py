@@ -1,0 +1,328 @@
+"""A shard on a real NATS server, its objects in a folder: commits, flushes, take-overs, trouble."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from origin.storage.base import (
+    DamagedData,
+    StorageAway,
+    StorageFull,
+    StorageLost,
+)
+from origin.storage.cluster import depot, flushes
+from origin.storage.cluster.clusterstore import ClusterStorage
+from origin.storage.cluster.jetstream import Away, JetStream
+from origin.storage.cluster.journal import JournalLost
+from origin.storage.cluster.objects import Objects, ObjectsUnavailable
+from tests.origin.storage.driver import Driver, ShardOnDisk, opened, until
+
+NEVER = 3600.0
+
+
+def store_of(driver: Driver) -> ClusterStorage:
+    assert isinstance(driver.storage, ClusterStorage)
+    return driver.storage
+
+
+def objects_in(folder: Path, kind: str) -> list[Path]:
+    return sorted(folder.glob(f"*/000/{kind}/*"))
+
+
+async def flushed(driver: Driver) -> None:
+    await store_of(driver).flushes.flushed()
+
+
+async def test_a_flush_moves_bytes_from_journal_and_memory_to_objects(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a", b"first,")
+        await driver.append("a", b"second,")
+        store, state = store_of(driver), driver.states["a"]
+        assert store.read_now(state.id, 0, state.tail) == b"first,second,"
+        await flushed(driver)
+        assert store.read_now(state.id, 0, state.tail) is None
+        assert await driver.read("a") == b"first,second,"
+        assert store.flushes.used_bytes == 0
+        found = await store._jetstream.state(store._journal.stream)  # type: ignore[attr-defined]
+        assert found is not None and found.messages == 1  # the checkpoint's record
+        assert len(objects_in(tmp_path, "packs")) == 1
+
+
+async def test_a_taken_over_shard_has_everything_that_was_acknowledged(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    expected: dict[str, bytes] = {}
+    for _ in range(6):  # each time another owner, which is killed
+        async with opened("cluster", tmp_path, checkpoint_secs=0.05) as driver:
+            assert {name: await driver.read(name) for name in driver.states} == expected
+            for name in "abc":
+                if name not in driver.states:
+                    await driver.begin(name)
+                    expected[name] = b""
+            for _ in range(30):
+                name = rng.choice("abc")
+                data = rng.randbytes(rng.choice([1, 50, 3000]))
+                await driver.append_when_admitted(name, data)
+                expected[name] += data
+            store_of(driver).abandon()
+
+
+async def test_the_old_owner_is_told_that_it_lost(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as old:
+        await old.begin("a", b"mine,")
+        lost: list[Exception] = []
+        store_of(old)._tell_lost = lost.append
+        async with opened("cluster", tmp_path) as new:
+            await new.append("a", b"theirs,")
+            with pytest.raises(StorageLost):
+                await old.append("a", b"late,")
+            assert len(lost) == 1
+            with pytest.raises(StorageLost):
+                store_of(old).admits(1)
+            assert await new.read("a") == b"mine,theirs,"
+
+
+async def test_an_owner_that_lost_does_not_commit_its_flush(tmp_path: Path) -> None:
+    """It has uploaded what no record names: the new owner's checkpoint stays the last one."""
+    async with opened("cluster", tmp_path) as old:
+        await old.begin("a", b"mine,")
+        async with opened("cluster", tmp_path) as new:
+            await new.append("a", b"theirs,")
+            store_of(old).flushes.want()
+            await until(lambda: store_of(old).failure is not None)
+            await flushed(new)
+        async with opened("cluster", tmp_path) as third:
+            assert await third.read("a") == b"mine,theirs,"
+
+
+async def test_an_append_larger_than_a_message(tmp_path: Path) -> None:
+    large = bytes(range(256)) * 40_000
+    async with opened("cluster", tmp_path, journal_bytes=64 * 1024 * 1024) as driver:
+        await driver.begin("a", large)
+        await driver.append("a", b"end")
+        store_of(driver).abandon()
+    async with opened("cluster", tmp_path, journal_bytes=64 * 1024 * 1024) as driver:
+        assert await driver.read("a") == large + b"end"
+
+
+class Silent:
+    """A NATS server that does not answer publishes, until it is told to."""
+
+    def __init__(self, storage: ClusterStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+        jetstream: JetStream = storage._jetstream  # type: ignore[attr-defined]
+        self._publish = jetstream.publish
+        self.is_silent = True
+        monkeypatch.setattr(jetstream, "publish", self._answer)
+
+    async def _answer(self, subject: str, data: bytes, headers: dict[str, str]) -> int:
+        if self.is_silent:
+            raise Away("silent")
+        return await self._publish(subject, data, headers)
+
+
+async def test_a_silent_journal_refuses_at_once_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a")
+        store = store_of(driver)
+        nats = Silent(store, monkeypatch)
+        landed = driver.append("a", b"waits")
+        await asyncio.sleep(0)
+        monkeypatch.setattr(type(store._journal), "silent_secs", 60.0)
+        with pytest.raises(StorageAway):
+            store.admits(1)
+        assert store.backpressure == "journal-silent"
+        monkeypatch.undo()
+        nats.is_silent = False
+        await landed
+        assert store.admits(1) and store.backpressure is None
+        assert await driver.read("a") == b"waits"
+
+
+async def fail(*_: object) -> None:
+    raise ObjectsUnavailable("away")
+
+
+async def test_without_objects_appends_go_on_until_the_journal_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flushes, "RETRY_SECS", 0.02)
+    put = Objects.put
+    async with opened("cluster", tmp_path, journal_bytes=64 * 1024) as driver:
+        await driver.begin("a")
+        monkeypatch.setattr(Objects, "put", fail)
+        stored = 0
+        with pytest.raises(StorageFull, match="away"):
+            while True:
+                if store_of(driver).admits(1200):
+                    await driver.append("a", b"x" * 1000)
+                    stored += 1000
+                else:
+                    await asyncio.sleep(0.01)
+        assert stored > 32 * 1024
+        assert store_of(driver).backpressure == "objects-away"
+        assert await driver.read("a") == b"x" * stored  # still in memory
+        monkeypatch.setattr(Objects, "put", put)
+        await driver.append_when_admitted("a", b"again")
+        await flushed(driver)
+        assert await driver.read("a") == b"x" * stored + b"again"
+
+
+async def test_a_waiting_append_goes_on_when_a_flush_has_made_room(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path, journal_bytes=64 * 1024) as driver:
+        await driver.begin("a")
+        for _ in range(300):
+            await driver.append_when_admitted("a", b"y" * 1000)
+        assert await driver.read("a") == b"y" * 300_000
+
+
+async def test_many_flushes_leave_few_blocks(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a")
+        await driver.begin("b")
+        expected = b""
+        for number in range(60):
+            part = b"%d," % number
+            await driver.append("a", part)
+            expected += part
+            if number % 7 == 0:
+                await driver.append("b", part)
+            await flushed(driver)
+        blocks = store_of(driver)._streams[driver.states["a"].id].extents
+        assert len(blocks) <= 8
+        assert await driver.read("a") == expected
+    async with opened("cluster", tmp_path) as driver:
+        assert await driver.read("a") == expected
+
+
+def kept_for(secs: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flushes, "KEPT_SECS", secs)
+
+
+async def test_packs_that_nothing_uses_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_for(0.0, monkeypatch)
+    async with opened("cluster", tmp_path) as driver:
+        for name in ("keep", "drop"):
+            await driver.begin(name, b"x" * 1000)
+            await flushed(driver)
+        assert len(objects_in(tmp_path, "packs")) == 2
+        await driver.remove("drop")
+        await flushed(driver)
+        await until(lambda: len(objects_in(tmp_path, "packs")) == 1)
+        assert await driver.read("keep") == b"x" * 1000
+
+
+async def test_old_checkpoints_are_deleted(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a")
+        for number in range(3 * flushes.DELTAS):
+            await driver.append("a", b"%d," % number)
+            await flushed(driver)
+        assert len(objects_in(tmp_path, "checkpoints")) <= flushes.DELTAS + 1
+
+
+def sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every flush sweeps, and age does not matter."""
+    monkeypatch.setattr(flushes, "FIRST_SWEEP_SECS", 0.0)
+    monkeypatch.setattr(flushes, "SWEEP_SECS", 0.0)
+    monkeypatch.setattr(depot, "UNNAMED_SECS", -60.0)
+
+
+async def flush_twice(driver: Driver, name: str) -> None:
+    """What nothing names is deleted by the second sweep that finds it."""
+    for _ in range(2):
+        await driver.append(name, b".")
+        await flushed(driver)
+
+
+async def test_objects_that_an_owner_left_behind_are_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeping(monkeypatch)
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a", b"data")
+        await driver.publish("a", 4, b"snapshot")
+        await driver.append("a", b"more")
+        await flushed(driver)
+        stray = objects_in(tmp_path, "packs")[0].with_name("00000001-000000ff")
+        stray.write_bytes(b"never named")
+        (objects_in(tmp_path, "blobs")[0].with_name("00000000000000ff")).write_bytes(b"stray")
+        await flush_twice(driver, "a")
+        assert not stray.exists()
+        assert len(objects_in(tmp_path, "blobs")) == 1
+        assert await driver.snapshot("a") == b"snapshot"
+
+
+async def test_packs_that_are_mostly_garbage_are_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeping(monkeypatch)
+    kept_for(0.0, monkeypatch)
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("small", b"s" * 100)
+        await driver.begin("large", b"l" * 20_000)
+        await driver.begin("other", b"o")
+        await flushed(driver)
+        shared = objects_in(tmp_path, "packs")
+        await driver.remove("large")
+        await flush_twice(driver, "other")
+        await flush_twice(driver, "other")
+        await until(lambda: shared[0] not in objects_in(tmp_path, "packs"))
+        assert await driver.read("small") == b"s" * 100
+
+
+def spoil(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    path.write_bytes(bytes(data))
+
+
+async def test_a_damaged_pack_is_never_served(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a", b"data" * 100)
+        await flushed(driver)
+        pack = objects_in(tmp_path, "packs")[0]
+        spoil(pack)
+        with pytest.raises(DamagedData, match=pack.name):
+            await driver.read("a")
+
+
+async def test_a_damaged_checkpoint_keeps_the_shard_closed(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a", b"data")
+        await flushed(driver)
+    damaged = objects_in(tmp_path, "checkpoints")[0]
+    spoil(damaged)
+    with pytest.raises(DamagedData, match=damaged.name):
+        await ShardOnDisk(tmp_path, 64 * 1024, NEVER).recover()
+    damaged.unlink()
+    with pytest.raises(DamagedData, match=damaged.name):
+        await ShardOnDisk(tmp_path, 64 * 1024, NEVER).recover()
+
+
+async def test_a_journal_purged_too_far_keeps_the_shard_closed(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a", b"data")
+        await flushed(driver)
+        await driver.append("a", b"more")
+        await driver.append("a", b"last")
+        store = store_of(driver)
+        await store._journal.purge(store._journal.seq)
+        store.abandon()
+    with pytest.raises(JournalLost):
+        await ShardOnDisk(tmp_path, 64 * 1024, NEVER).recover()
+
+
+async def test_removed_before_it_was_flushed(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a", b"x")
+        await driver.begin("b", b"y")
+        driver.remove("a")
+        await flushed(driver)
+        assert list(driver.states) == ["b"]
+    async with opened("cluster", tmp_path) as driver:
+        assert list(driver.states) == ["b"]
