@@ -71,7 +71,8 @@ def _hosts(server: ServerConfig) -> frozenset[str] | None:
     if ANY in listed or (not listed and not is_loopback(server.host)):
         return None
     bound = f"[{server.host}]" if ":" in server.host else server.host
-    return listed | {*LOCAL_NAMES, bound.lower()}
+    advertised = host_name(server.advertise.partition("://")[2])
+    return listed | {*LOCAL_NAMES, bound.lower(), advertised} - {""}
 
 
 def _foreign_host() -> ProtocolError:

@@ -1,22 +1,22 @@
 """Buckets over HTTP: created, counted, listed, deleted."""
 
+from collections.abc import Sequence
+
 from origin.buckets import local_name
 from origin.calls import Call, Operations
 from origin.config import OriginConfig
-from origin.shard import Shard
 from origin.streams import Stream
 from protocol import replies
 from protocol.paths import Kind
 from protocol.replies import NO_STORE, Reply, problem
-from protocol.requests import Create, parse_listing
+from protocol.requests import Create, Listing, parse_listing
 
 _BUCKET = Create(content_type=None, ttl_s=None, expires_at_ms=None, closed=False, fork=None)
 
 
 class BucketRoutes:
-    def __init__(self, config: OriginConfig, shard: Shard) -> None:
+    def __init__(self, config: OriginConfig) -> None:
         self._http = config.http
-        self._shard = shard
         self.operations: Operations = {
             Kind.BUCKET: {
                 "GET": self._get,
@@ -29,44 +29,54 @@ class BucketRoutes:
 
     async def _put(self, call: Call) -> Reply:
         location = call.location(self._http)
-        reply = await self._shard.creations.create(call.place.name, _BUCKET, b"", location)
+        reply = await call.shard.creations.create(call.place.name, _BUCKET, b"", location)
         if reply.status == 201:
             return Reply(201, (("Location", location), NO_STORE))
         return problem(409, "bucket-exists", "The bucket already exists.")
 
     async def _get(self, call: Call) -> Reply:
         name = call.place.name
-        if isinstance(self._shard.lifetimes.find(name), Reply):
-            return _no_bucket()
-        count = self._shard.registry.buckets.count(name)
-        return replies.json_reply(200, {"bucket_id": local_name(name), "streams": count})
+        if isinstance(call.shard.lifetimes.find(name), Reply):
+            return replies.no_bucket()
+        return count_reply(name, call.shard.registry.buckets.count(name))
 
     async def _delete(self, call: Call) -> Reply:
-        reply = await self._shard.lifetimes.delete(call.place.name)
-        return _no_bucket() if reply.status == 404 else reply
+        reply = await call.shard.lifetimes.delete(call.place.name)
+        return replies.no_bucket() if reply.status == 404 else reply
 
     async def _list(self, call: Call) -> Reply:
         wanted = parse_listing(call.query)
-        bucket, find = call.place.name, self._shard.lifetimes.find
+        bucket, find = call.place.name, call.shard.lifetimes.find
         if isinstance(find(bucket), Reply):
-            return _no_bucket()
-        names, has_more = self._shard.registry.buckets.page(bucket, wanted)
+            return replies.no_bucket()
+        names, has_more = call.shard.registry.buckets.page(bucket, wanted)
         found = [(name, find(f"{bucket}/{name}")) for name in names]
-        rows = [_row(name, stream) for name, stream in found if isinstance(stream, Stream)]
-        return replies.json_reply(
-            200,
-            {
-                "bucket_id": local_name(bucket),
-                "prefix": wanted.prefix,
-                "stream_count": len(rows),
-                "streams": rows,
-                "next_cursor": names[-1] if names else None,
-                "has_more": has_more,
-            },
-        )
+        rows = [listed(name, stream) for name, stream in found if isinstance(stream, Stream)]
+        return page_reply(bucket, wanted, rows, names[-1] if names else None, has_more)
 
 
-def _row(name: str, stream: Stream) -> dict[str, object]:
+def count_reply(bucket: str, count: int) -> Reply:
+    return replies.json_reply(200, {"bucket_id": local_name(bucket), "streams": count})
+
+
+def page_reply(
+    bucket: str, wanted: Listing, rows: Sequence[object], cursor: str | None, has_more: bool
+) -> Reply:
+    return replies.json_reply(
+        200,
+        {
+            "bucket_id": local_name(bucket),
+            "prefix": wanted.prefix,
+            "stream_count": len(rows),
+            "streams": rows,
+            "next_cursor": cursor,
+            "has_more": has_more,
+        },
+    )
+
+
+def listed(name: str, stream: Stream) -> dict[str, object]:
+    """A stream in the listing of its bucket."""
     state = stream.state
     return {
         "stream_id": name,
@@ -76,7 +86,3 @@ def _row(name: str, stream: Stream) -> dict[str, object]:
         "created_at_ms": state.created_at_ms,
         "last_write_at_ms": state.written_at_ms,
     }
-
-
-def _no_bucket() -> Reply:
-    return problem(404, "bucket-not-found", "The bucket does not exist.")

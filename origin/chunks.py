@@ -64,25 +64,32 @@ class _Load:
 
 
 Key = tuple[int, int]
+EncodedChunks = LRUCache[Key, Chunk]
+
+
+def make_cache(cache_bytes: int) -> EncodedChunks:
+    """Shards may share one: the ids of streams are unique."""
+    return LRUCache(cache_bytes, getsizeof=_cost)
 
 
 class Chunks:
     def __init__(
-        self, storage: Storage, streams: Mapping[int, Stream], *, chunk_bytes: int, cache_bytes: int
+        self,
+        storage: Storage,
+        streams: Mapping[int, Stream],
+        cache: EncodedChunks,
+        *,
+        chunk_bytes: int,
     ) -> None:
         self._storage = storage
         self._streams = streams  # by their ids
         self._chunk_bytes = chunk_bytes
-        self._cache: LRUCache[Key, Chunk] = LRUCache(cache_bytes, getsizeof=_cost)
+        self._cache = cache
         self._loading: dict[tuple[int, int, int, bool], _Load] = {}
         self._message_ends: LRUCache[Key, bool] = LRUCache(KNOWN_PLACES)
         self._looking = asyncio.Semaphore(LOOKS_AT_A_TIME)
         self.hits = 0
         self.misses = 0
-
-    @property
-    def cached_bytes(self) -> int:
-        return int(self._cache.currsize)
 
     def cached(self, stream: Stream, start: int) -> Chunk | None:
         """The response if it is available without waiting."""

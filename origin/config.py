@@ -23,7 +23,9 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 TIB = 1024 * GIB
 
-STORAGE_MODES = ("memory", "file-fast", "file-durable", "acid")
+STORAGE_MODES = ("memory", "file-fast", "file-durable", "acid", "cluster")
+COLD_BACKENDS = ("", "s3", "gcs", "azure", "fs")
+JOURNAL_SYNCS = ("always", "may-lose-on-power-cut")
 STORAGE_ALIASES = {"redb": "acid"}
 
 # Sections that configure the gateway: both services read the same files and variables.
@@ -40,6 +42,8 @@ class ServerConfig:
     drain_secs: float = 10.0
     access_key: str = ""  # secret that gateways must send; empty = not required
     allowed_hosts: tuple[str, ...] = ()  # names in Host; empty = those of loopback if bound there
+    node_id: str = ""  # name of this node in its cluster
+    advertise: str = ""  # URL where gateways and other nodes reach it; empty = from host and port
 
     def __post_init__(self) -> None:
         check(self.host != "", "host", "must not be empty")
@@ -47,6 +51,12 @@ class ServerConfig:
         check_positive(self, "long_poll_timeout_secs", "sse_heartbeat_secs")
         check_at_least(self, 0, "sse_reconnect_interval_secs", "drain_secs")
         check_secret(self, "access_key")
+        named = re.fullmatch(r"[a-z0-9-]{0,32}", self.node_id)
+        check(bool(named), "node_id", f"{self.node_id!r} is not lower-case letters, digits and -")
+        is_url = re.fullmatch(r"(https?://[^/?#\s]+)?", self.advertise)
+        check(
+            bool(is_url), "advertise", f"{self.advertise!r} is not a URL like http://10.0.0.1:4437"
+        )
         for name in self.allowed_hosts:
             ok = name == "*" or re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", name)
             check(bool(ok), "allowed_hosts", f"{name!r} is not * or a name without a port")
@@ -120,12 +130,80 @@ class StorageConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """Secrets may be `$NAME`: the value of that environment variable, which must be set."""
+
+    name: str = "weir"
+    nats_urls: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    nats_monitor_urls: tuple[str, ...] = ("http://127.0.0.1:8222",)
+    nats_user: str = ""
+    nats_password: str = ""
+    nats_credentials: str = ""
+    nats_ca_path: str = ""
+    journal_sync: str = "always"
+    replicas: int = 3
+    shards: int = 16
+    lease_secs: float = 12.0
+    renew_secs: float = 2.0
+    journal_bytes: int = 64 * MIB
+    flush_bytes: int = 8 * MIB
+    flush_secs: float = 30.0
+    answer_secs: float = 4.5
+
+    def __post_init__(self) -> None:
+        ok = re.fullmatch(r"[a-z0-9-]{1,32}", self.name)
+        check(bool(ok), "name", f"{self.name!r} is not lower-case letters, digits and -")
+        check(self.nats_urls != (), "nats_urls", "must not be empty")
+        check_choice(self, "journal_sync", JOURNAL_SYNCS)
+        check(self.replicas in (1, 3, 5), "replicas", f"{self.replicas} is not 1, 3 or 5")
+        check_range(self, 1, 256, "shards")
+        check_positive(self, "lease_secs", "renew_secs", "flush_secs", "flush_bytes")
+        check_range(self, 0.1, 5.0, "answer_secs")
+        enough = self.lease_secs >= 3 * self.renew_secs
+        check(enough, "lease_secs", "must be at least three times renew_secs")
+        enough = self.journal_bytes >= 2 * self.flush_bytes
+        check(enough, "journal_bytes", "must be at least twice flush_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class ColdConfig:
+    """Object storage. Secrets may be `$NAME`, as in `ClusterConfig`."""
+
+    backend: str = ""
+    prefix: str = ""
+    s3_bucket: str = ""
+    s3_region: str = "us-east-1"
+    s3_endpoint: str = ""
+    s3_access_key_id: str = ""
+    s3_secret_access_key: str = ""
+    s3_session_token: str = ""
+    gcs_bucket: str = ""
+    azure_container: str = ""
+    azure_account: str = ""
+    azure_access_key: str = ""
+    fs_path: str = ""
+    timeout_secs: float = 3.0
+    cache_bytes: int = 256 * MIB
+
+    def __post_init__(self) -> None:
+        check_choice(self, "backend", COLD_BACKENDS)
+        needed = {"s3": "s3_bucket", "gcs": "gcs_bucket", "azure": "azure_container"}
+        key = {**needed, "fs": "fs_path"}.get(self.backend)
+        ok = key is None or getattr(self, key) != ""
+        check(ok, key or "", f"must be set for backend {self.backend}")
+        check_positive(self, "timeout_secs")
+        check_at_least(self, MIB, "cache_bytes")
+
+
+@dataclass(frozen=True, slots=True)
 class OriginConfig:
     server: ServerConfig = field(default_factory=ServerConfig)
     http: HttpConfig = field(default_factory=HttpConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     storage: StorageConfig = field(default_factory=StorageConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    cold: ColdConfig = field(default_factory=ColdConfig)
     log: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
@@ -136,12 +214,24 @@ class OriginConfig:
             "storage.journal_bytes",
             f"{journal} is less than 64 KiB or twice limits.max_body_bytes ({body})",
         )
+        if self.storage.mode == "cluster":
+            check(self.server.node_id != "", "server.node_id", "must be set for storage cluster")
+            check(self.cold.backend != "", "cold.backend", "must be set for storage cluster")
+            fits = self.cluster.journal_bytes >= 2 * body
+            check(
+                fits, "cluster.journal_bytes", f"is less than twice limits.max_body_bytes ({body})"
+            )
 
     @property
     def max_stored_bytes(self) -> int:
         """The limit of all streams together."""
         in_memory = self.storage.mode == "memory"
         return self.limits.max_memory_bytes if in_memory else self.limits.max_total_bytes
+
+    @property
+    def answer_secs(self) -> float | None:
+        """How long a request may wait for its outcome; None if storage never waits for others."""
+        return self.cluster.answer_secs if self.storage.mode == "cluster" else None
 
     @property
     def cors_origins(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """PUT: a new stream, a fork, or the response for an existing stream."""
 
+import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -31,6 +32,21 @@ from protocol.stream import (
 )
 
 
+class Revoked(Exception):
+    """The permit of a creation is no longer valid: what was found out for it may have changed."""
+
+
+class Permits:
+    """What a shard permits other shards to prepare for it. A permit is a number that is valid until
+    the shard revokes all of them; a shard that was opened anew knows none of them."""
+
+    def __init__(self) -> None:
+        self.current = secrets.randbits(62)
+
+    def revoke_all(self) -> None:
+        self.current += 1
+
+
 class Creations:
     def __init__(
         self,
@@ -40,6 +56,7 @@ class Creations:
         appends: Appends,
         forks: Forks,
         blobs: SnapshotBlobs,
+        permits: Permits,
         clock_ms: Callable[[], int],
         new_id: Callable[[], int],
     ) -> None:
@@ -49,22 +66,28 @@ class Creations:
         self._appends = appends
         self._forks = forks
         self._blobs = blobs
+        self._permits = permits
         self._clock_ms = clock_ms
         self._new_id = new_id
 
-    async def create(self, name: str, request: Create, body: bytes, location: str) -> Reply:
+    async def create(
+        self, name: str, request: Create, body: bytes, location: str, permit: int | None = None
+    ) -> Reply:
+        """With a permit, other shards have been asked: about its bucket, and where it may be. A
+        stream is then created only if the permit is valid at that moment; else raises Revoked."""
         while True:
             now = self._clock_ms()
             if request.expires_at_ms is not None and request.expires_at_ms <= now:
                 raise ProtocolError(400, "invalid-expiry", "Stream-Expires-At is in the past.")
             check_create(request, body)
-            if self._lacks_bucket(name):
-                return replies.problem(404, "bucket-not-found", "The bucket does not exist.")
+            if permit is None and self._lacks_bucket(name):
+                return replies.no_bucket()
             reply = await self._answer_existing(name, request, now)
             if reply is None:
                 if request.if_match is not None:
                     return replies.precondition_failed(None)
-                reply = await self._create(name, request, body, location)
+                self._check_permit(permit)
+                reply = await self._create(name, request, body, location, permit)
             if reply is not None:
                 return reply
 
@@ -74,6 +97,10 @@ class Creations:
         bucket_name = bucket_of(name)
         bucket = self._lifetimes.find_writable(bucket_name)
         return bucket_name != "" and (bucket is None or not bucket.visible)
+
+    def _check_permit(self, permit: int | None) -> None:
+        if permit is not None and permit != self._permits.current:
+            raise Revoked
 
     # -- the stream exists ---------------------------------------------------------------------
 
@@ -106,15 +133,23 @@ class Creations:
 
     # -- the name is free ----------------------------------------------------------------------
 
-    async def _create(self, name: str, request: Create, body: bytes, location: str) -> Reply | None:
+    async def _create(
+        self, name: str, request: Create, body: bytes, location: str, permit: int | None
+    ) -> Reply | None:
         """None if another request was faster."""
         if request.fork is None:
-            return await self._create_stream(name, request, None, body, location)
+            return await self._create_stream(name, request, None, body, location, permit)
         async with self._forks.inheriting(request, request.fork) as inherited:
-            return await self._create_stream(name, request, inherited, body, location)
+            return await self._create_stream(name, request, inherited, body, location, permit)
 
     async def _create_stream(
-        self, name: str, request: Create, inherited: Inheritance | None, body: bytes, location: str
+        self,
+        name: str,
+        request: Create,
+        inherited: Inheritance | None,
+        body: bytes,
+        location: str,
+        permit: int | None,
     ) -> Reply | None:
         if name in self._registry.by_name:  # while the fork was prepared
             return None
@@ -136,8 +171,11 @@ class Creations:
                 snapshot = await self._blobs.copy(snapshot)
                 unless_kept.callback(self._blobs.drop, snapshot)
             await self._staging.admitted(len(data))
-            if name in self._registry.by_name or self._lacks_bucket(name):
+            if name in self._registry.by_name:
                 return None
+            if permit is None and self._lacks_bucket(name):
+                return None
+            self._check_permit(permit)
             unless_kept.pop_all()
         records = _first_records(state, request, record, snapshot, data, now)
         return await self._commit(state, request, records, location)

@@ -140,7 +140,7 @@ class Lifetimes:
             await self._staging.settled()
             return reply
         if not self._registry.buckets.is_empty(name):
-            return replies.problem(409, "bucket-not-empty", "The bucket still contains streams.")
+            return replies.bucket_not_empty()
         removed = asyncio.get_running_loop().create_future()
         self._removals.remove(stream, lambda error: settle(removed, error))
         await removed

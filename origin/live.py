@@ -1,7 +1,8 @@
 """Live reads: a long-poll waits once, an SSE reader stays. Both only see committed state.
 
 A reader sleeps until a commit, the end of its stream, a drain or its own timer wakes it. It then
-checks for data first and for closure second, so that an append that closes is not missed.
+checks for data first and for closure second, so that an append that closes is not missed. If its
+shard was lost, or can no longer say what the tail is, it ends: the client resumes by itself.
 """
 
 import asyncio
@@ -12,9 +13,9 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from origin.calls import write_in_time
-from origin.chunks import Chunk, Chunks
+from origin.chunks import Chunk
 from origin.config import LimitsConfig, ServerConfig
-from origin.lifetimes import Lifetimes
+from origin.shard import Shard
 from origin.streams import Stream
 from protocol import replies
 from protocol.cursors import next_cursor
@@ -27,11 +28,7 @@ from protocol.sse import ROTATION_JITTER, HeldText, base64_event, comment, contr
 
 
 class Live:
-    def __init__(
-        self, lifetimes: Lifetimes, chunks: Chunks, server: ServerConfig, limits: LimitsConfig
-    ) -> None:
-        self._lifetimes = lifetimes
-        self._chunks = chunks
+    def __init__(self, server: ServerConfig, limits: LimitsConfig) -> None:
         self._server = server
         self._limits = limits
         self._asleep: set[asyncio.Future[None]] = set()
@@ -45,7 +42,7 @@ class Live:
             _wake(sleeper)
 
     @contextmanager
-    def admitted(self, stream: Stream) -> Iterator[None]:
+    def admitted(self, shard: Shard, stream: Stream) -> Iterator[None]:
         if self.reader_count >= self._limits.max_live_readers:
             raise ProtocolError(503, "too-many-readers", "Too many live readers.", RETRY_AFTER)
         if stream.live_readers >= self._limits.max_live_readers_per_stream:
@@ -59,9 +56,10 @@ class Live:
         finally:
             self.reader_count -= 1
             stream.live_readers -= 1
-            self._lifetimes.renew(stream)  # the idle window starts when the last reader leaves
+            shard.lifetimes.renew(stream)  # the idle window starts when the last reader leaves
 
-    async def long_poll(self, stream: Stream, read: Read, now_s: float) -> Reply:
+    async def long_poll(self, shard: Shard, stream: Stream, read: Read, now_s: float) -> Reply:
+        """The caller checks that the reply can be said when it is made."""
         start = stream.tail if read.position is None else read.position
         cursor = _cursor(stream, start, read, now_s)
         loop = asyncio.get_running_loop()
@@ -71,33 +69,38 @@ class Live:
                 return replies.not_found()
             if stream.tail != start:
                 if read.max_bytes is None:
-                    chunk = await self._chunks.get(stream, start)
+                    chunk = await shard.chunks.get(stream, start)
                 else:
-                    chunk = await self._chunks.limited(stream, start, read.max_bytes)
+                    chunk = await shard.chunks.limited(stream, start, read.max_bytes)
                 return replies.with_cursor(
                     stream.state, chunk.reply, None if chunk.closed else cursor
                 )
             if stream.closed:
                 return replies.nothing_new(stream.state, stream.tail, None, True)
-            if self.draining or loop.time() >= until:
+            if self.draining or shard.is_lost or loop.time() >= until:
                 return replies.nothing_new(stream.state, stream.tail, cursor, False)
             await self._change(stream, until)
 
     async def stream_events(
-        self, stream: Stream, read: Read, now_s: float, response: web.StreamResponse
+        self, shard: Shard, stream: Stream, read: Read, now_s: float, response: web.StreamResponse
     ) -> None:
-        """Write events until the stream ends, the connection's time is up, or we drain."""
+        """Write events until the stream ends, the shard is lost, the connection's time is up, or we
+        drain."""
         position = stream.tail if read.position is None else read.position
         reader = _EventReader(stream, position, _cursor(stream, position, read, now_s))
         loop = asyncio.get_running_loop()
         interval_s = self._server.sse_reconnect_interval_secs
         spread = 1 + random.uniform(-ROTATION_JITTER, ROTATION_JITTER)
         until = loop.time() + interval_s * spread if interval_s else float("inf")
-        while not stream.ended:
+        while not (stream.ended or shard.is_lost):
             while reader.is_behind() and not stream.ended:
-                chunk = await self._chunks.get(stream, reader.position)
+                chunk = await shard.chunks.get(stream, reader.position)
+                if chunk.end == stream.tail and not shard.fresh():
+                    return
                 await write_in_time(response, reader.events(chunk))
             if reader.owes_control():
+                if not shard.fresh():
+                    return
                 await write_in_time(response, reader.control())
             if reader.told_closed or self.draining or loop.time() >= until:
                 return

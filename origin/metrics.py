@@ -1,11 +1,14 @@
 """Prometheus metrics of the origin: requests by method and status, and its own counters."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from wire.metrics import ServiceMetrics
+
+H = TypeVar("H", bound=Hashable)
 
 FAILURES = (500, 503, 507)  # damage or a bug, overload or no writes, a full disk
 
@@ -28,3 +31,20 @@ class Metrics(ServiceMetrics):
             requests.add_metric([method, str(status)], value)
         yield requests
         yield from super().collect()
+
+
+class CountOver(Generic[H]):
+    """The sum of a counter of each one. It never falls: those that leave, as shards do, keep their
+    part."""
+
+    def __init__(self, all_: Callable[[], Iterable[H]], count: Callable[[H], int]) -> None:
+        self._all = all_
+        self._count = count
+        self._last: dict[H, int] = {}
+        self._left = 0
+
+    def __call__(self) -> int:
+        now = {each: self._count(each) for each in self._all()}
+        self._left += sum(n for each, n in self._last.items() if each not in now)
+        self._last = now
+        return self._left + sum(now.values())

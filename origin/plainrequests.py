@@ -9,8 +9,11 @@ from typing import cast
 
 from origin.admission import Admission
 from origin.chunks import JOIN_BYTES, Chunk
+from origin.freshness import checked
 from origin.metrics import Metrics
+from origin.outcomes import Outcomes, Send
 from origin.shard import Shard
+from origin.shards import Elsewhere, Shards
 from protocol import replies
 from protocol.errors import ProtocolError
 from protocol.names import BUCKET_PREFIX, STREAM_PREFIX
@@ -26,16 +29,16 @@ from wire.http import DateLine, Stamp
 class PlainRequests:
     def __init__(
         self,
-        shard: Shard,
+        shards: Shards,
         metrics: Metrics,
         stamp: Stamp,
         admission: Admission,
+        outcomes: Outcomes | None,
         *,
         max_path_bytes: int,
     ) -> None:
-        self._lifetimes = shard.lifetimes
-        self._chunks = shard.chunks
-        self._appends = shard.appends
+        self._shard_of = shards.of
+        self._outcomes = outcomes
         self._metrics = metrics
         self._stamp = encode_lines(stamp.headers(None))
         self._admission = admission
@@ -52,13 +55,17 @@ class PlainRequests:
         name, read = cast(tuple[str, Read], target.parsed)
         if read.position is None or read.live is not None or read.max_bytes is not None:
             return None
-        stream = self._lifetimes.find(name)
+        try:
+            shard = self._shard_of(name)
+        except Elsewhere:
+            return None
+        stream = shard.lifetimes.find(name)
         if isinstance(stream, Reply) or stream.state.ttl_s is not None:
             return None
         if read.stream_id is not None and read.stream_id != stream.state.id:
             return None
-        chunk = self._chunks.cached(stream, read.position)
-        if chunk is None or len(chunk.reply.body) > JOIN_BYTES:
+        chunk = shard.chunks.cached(stream, read.position)
+        if chunk is None or len(chunk.reply.body) > JOIN_BYTES or not shard.fresh():
             return None
         self._metrics.count("GET", 200)
         return self._whole(chunk)
@@ -87,13 +94,27 @@ class PlainRequests:
             self._send_reply(target.method, replies.problem_of(error), exchange)
             return True
         name, read = cast(tuple[str, Read | None], target.parsed)
+        try:
+            shard = self._shard_of(name)
+        except Elsewhere:
+            return False
         if read is not None:
-            return self._get(name, read, head, exchange)
+            return self._get(shard, name, read, head, exchange)
         append = cast(Append, fields.parsed)
-        self._appends.append(
-            name, append, body, lambda reply: self._send_reply("POST", reply, exchange)
-        )
+        if self._outcomes is None:
+            send = self._sender(shard, exchange)
+        else:
+            send = self._outcomes.awaited(self._sender(shard, exchange))
+        shard.appends.append(name, append, body, send)
         return True
+
+    def _sender(self, shard: Shard, exchange: Exchange) -> Send:
+        def send(reply: Reply) -> None:
+            if reply.status >= 400:
+                reply = checked(shard, "POST", reply)
+            self._send_reply("POST", reply, exchange)
+
+        return send
 
     def _parse(self, target: Target) -> tuple[str, Read | None] | None:
         """None if it is not a stream."""
@@ -102,18 +123,20 @@ class PlainRequests:
             return None
         return place.name, None if target.method == "POST" else parse_read(target.query)
 
-    def _get(self, name: str, read: Read, head: Head, exchange: Exchange) -> bool:
+    def _get(self, shard: Shard, name: str, read: Read, head: Head, exchange: Exchange) -> bool:
         if read.position is None or read.live is not None or read.max_bytes is not None:
             return False
-        stream = self._lifetimes.find(name)
+        if not shard.fresh():
+            return False
+        stream = shard.lifetimes.find(name)
         if isinstance(stream, Reply):
             self._send_reply("GET", stream, exchange)
             return True
         if read.stream_id is not None and read.stream_id != stream.state.id:
             return False  # an ancestor's offset, or a foreign one
         if stream.state.ttl_s is not None:
-            self._lifetimes.renew(stream)
-        chunk = self._chunks.cached(stream, read.position)
+            shard.lifetimes.renew(stream)
+        chunk = shard.chunks.cached(stream, read.position)
         if chunk is None:
             return False
         self._send_reply("GET", chunk.answer(head.headers.get("if-none-match")), exchange)

@@ -7,7 +7,6 @@ from aiohttp import web
 from origin.calls import Answer, Call, Operations, Refused, open_response, write_in_time
 from origin.config import OriginConfig
 from origin.metrics import Metrics
-from origin.shard import Shard
 from origin.streams import Stream
 from protocol import replies
 from protocol.errors import ProtocolError
@@ -16,16 +15,14 @@ from protocol.offsets import START, Offset, parse_offset
 from protocol.paths import Kind
 from protocol.replies import RETRY_AFTER, Reply
 from protocol.requests import check_bootstrap_query, parse_publish
-from wire.requests import read_body
 
 MAX_GATHERED = 4  # uploads of the largest size in memory at a time
 
 
 class SnapshotRoutes:
-    def __init__(self, config: OriginConfig, shard: Shard, metrics: Metrics) -> None:
+    def __init__(self, config: OriginConfig, metrics: Metrics) -> None:
         self._http = config.http
         self._limits = config.limits
-        self._shard = shard
         self._metrics = metrics
         self._gathered_bytes = 0
         self.operations: Operations = {
@@ -49,17 +46,17 @@ class SnapshotRoutes:
             raise ProtocolError(503, "busy", "Too many snapshots are being uploaded.", RETRY_AFTER)
         self._gathered_bytes += size
         try:
-            body = await read_body(call.request, call.headers, self._limits, max_bytes=most)
-            return await self._shard.snapshots.publish(call.place.name, publish, body)
+            body = await call.body(self._limits, max_bytes=most)
+            return await call.shard.snapshots.publish(call.place.name, publish, body)
         finally:
             self._gathered_bytes -= size
 
     async def _get_latest(self, call: Call) -> Reply:
-        return self._shard.snapshots.latest(self._find(call), call.location(self._http))
+        return call.shard.snapshots.latest(self._find(call), call.location(self._http))
 
     async def _get(self, call: Call) -> Answer:
         stream = self._find(call)
-        found = self._shard.snapshots.at(stream, _offset(call.place.offset))
+        found = call.shard.snapshots.at(stream, _offset(call.place.offset))
         if found is None:
             return replies.no_snapshot()
         snapshot, head = found
@@ -67,34 +64,34 @@ class SnapshotRoutes:
             return replies.not_modified(head)
         if call.method == "HEAD":
             return head
-        blobs = self._shard.blobs
+        blobs = call.shard.blobs
         with blobs.held(snapshot):
             head = Reply(200, (*head.headers, ("Content-Length", str(snapshot.size_bytes))))
             return await self._send(call, head, blobs.pieces(snapshot))
 
     async def _delete(self, call: Call) -> Reply:
         stream = self._find(call)
-        if self._shard.snapshots.at(stream, _offset(call.place.offset)) is None:
+        if call.shard.snapshots.at(stream, _offset(call.place.offset)) is None:
             return replies.no_snapshot()
         return replies.snapshot_protected()
 
     async def _bootstrap(self, call: Call) -> Answer:
         check_bootstrap_query(call.query)
-        snapshots = self._shard.snapshots
+        snapshots = call.shard.snapshots
         plan = snapshots.bootstrap(self._find(call))
         if _is_known(call, plan.head):
             return replies.not_modified(plan.head)
         if call.method == "HEAD":
             return plan.head
-        with self._shard.blobs.held(plan.snapshot):
+        with call.shard.blobs.held(plan.snapshot):
             return await self._send(call, plan.head, snapshots.parts(plan))
 
     def _find(self, call: Call) -> Stream:
-        stream = self._shard.lifetimes.find(call.place.name)
+        stream = call.shard.lifetimes.find(call.place.name)
         if isinstance(stream, Reply):
             raise Refused(stream)
         if call.method in ("GET", "PUT"):  # HEAD does not renew (DS 5.1)
-            self._shard.lifetimes.renew(stream)
+            call.shard.lifetimes.renew(stream)
         return stream
 
     async def _send(

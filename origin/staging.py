@@ -9,7 +9,15 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from origin.storage.base import DamagedData, Done, Storage, StorageFailed, StorageFull
+from origin.storage.base import (
+    DamagedData,
+    Done,
+    Storage,
+    StorageAway,
+    StorageFailed,
+    StorageFull,
+    StorageLost,
+)
 from origin.streams import Stream
 from protocol.errors import ProtocolError
 from protocol.replies import RETRY_AFTER, Reply, problem
@@ -137,6 +145,10 @@ def storage_problem(error: Exception) -> Reply:
         return problem(507, "no-space", "There is not enough disk space.", RETRY_AFTER)
     if isinstance(error, DamagedData):
         return problem(500, "damaged", "This stream's stored data is damaged.")
+    if isinstance(error, StorageAway):
+        return problem(503, "storage-away", "The storage does not answer.", RETRY_AFTER)
+    if isinstance(error, StorageLost):
+        return problem(503, "no-owner", "The stream is moving to another node.", RETRY_AFTER)
     return problem(
         503, "storage-failed", "Storage failed; writes are refused until a restart.", RETRY_AFTER
     )

@@ -10,7 +10,6 @@ from origin.calls import Answer, Call, Operations, open_response
 from origin.config import OriginConfig
 from origin.live import Live
 from origin.metrics import Metrics
-from origin.shard import Shard
 from origin.storage.base import BelowFloor
 from origin.streams import Stream
 from protocol import replies
@@ -19,17 +18,16 @@ from protocol.names import STREAM_FORKED_FROM
 from protocol.offsets import Offset
 from protocol.paths import Kind
 from protocol.replies import Reply
-from protocol.requests import SSE, Read, parse_append, parse_create, parse_read
-from wire.requests import read_body
+from protocol.requests import SSE, Create, Read, parse_append, parse_create, parse_read
+from wire.sections import HttpConfig
 
 log = logging.getLogger("weir.origin")
 
 
 class StreamRoutes:
-    def __init__(self, config: OriginConfig, shard: Shard, live: Live, metrics: Metrics) -> None:
+    def __init__(self, config: OriginConfig, live: Live, metrics: Metrics) -> None:
         self._http = config.http
         self._limits = config.limits
-        self._shard = shard
         self._live = live
         self._metrics = metrics
         self.operations: Operations = {
@@ -43,31 +41,28 @@ class StreamRoutes:
         }
 
     async def _put(self, call: Call) -> Reply:
-        headers = call.headers
-        source = headers.get(STREAM_FORKED_FROM.lower())
-        renamed = {} if source is None else {STREAM_FORKED_FROM.lower(): self._http.rename(source)}
-        create = parse_create({**headers, **renamed})
-        body = await read_body(call.request, headers, self._limits)
+        create = parse_put(call, self._http)
+        body = await call.body(self._limits)
         location = call.location(self._http)
-        return await self._shard.creations.create(call.place.name, create, body, location)
+        return await call.shard.creations.create(call.place.name, create, body, location)
 
     async def _post(self, call: Call) -> Reply:
         append = parse_append(call.headers)
-        body = await read_body(call.request, call.headers, self._limits)
+        body = await call.body(self._limits)
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def send(reply: Reply) -> None:
             if not replied.done():
                 replied.set_result(reply)
 
-        self._shard.appends.append(call.place.name, append, body, send)
+        call.shard.appends.append(call.place.name, append, body, send)
         return await replied
 
     async def _delete(self, call: Call) -> Reply:
-        return await self._shard.lifetimes.delete(call.place.name, call.headers.get("if-match"))
+        return await call.shard.lifetimes.delete(call.place.name, call.headers.get("if-match"))
 
     async def _head(self, call: Call) -> Reply:
-        stream = self._shard.lifetimes.find(call.place.name)
+        stream = call.shard.lifetimes.find(call.place.name)
         if isinstance(stream, Reply):
             return stream
         condition = call.headers.get("if-none-match")
@@ -77,25 +72,27 @@ class StreamRoutes:
 
     async def _get(self, call: Call) -> Answer:
         read = parse_read(call.query, call.headers.get("last-event-id", ""))
-        stream = self._shard.lifetimes.find(call.place.name)
+        shard = call.shard
+        stream = shard.lifetimes.find(call.place.name)
         if isinstance(stream, Reply):
             return stream
-        self._shard.lifetimes.renew(stream)
+        shard.lifetimes.renew(stream)
         if read.position is not None:
-            self._shard.chunks.check_identity(stream, Offset(read.position, read.stream_id))
+            shard.chunks.check_identity(stream, Offset(read.position, read.stream_id))
         try:
             if read.live == SSE:
-                with self._live.admitted(stream):
+                with self._live.admitted(shard, stream):
                     return await self._stream_events(stream, read, call)
             if read.live is not None:
-                with self._live.admitted(stream):
-                    return await self._live.long_poll(stream, read, time.time())
+                call.deadline.stop()
+                with self._live.admitted(shard, stream):
+                    return await self._live.long_poll(shard, stream, read, time.time())
             return await self._catch_up(stream, read, call)
         except BelowFloor:  # removed while it was read
             return replies.trimmed(stream.state, stream.earliest)
 
     async def _catch_up(self, stream: Stream, read: Read, call: Call) -> Reply:
-        chunks = self._shard.chunks
+        chunks = call.shard.chunks
         if read.position is None:
             body = b"[]" if stream.is_json else b""
             return replies.tail_only(stream.state, body, stream.tail, stream.closed)
@@ -107,11 +104,18 @@ class StreamRoutes:
 
     async def _stream_events(self, stream: Stream, read: Read, call: Call) -> web.StreamResponse:
         if read.position is not None:  # a bad offset is an error response, not an event
-            await self._shard.chunks.check_position(stream, read.position)
+            await call.shard.chunks.check_position(stream, read.position)
         head = replies.event_stream(stream.state.content_type)
         async with open_response(call, head, self._metrics, "event stream") as response:
             try:
-                await self._live.stream_events(stream, read, time.time(), response)
+                await self._live.stream_events(call.shard, stream, read, time.time(), response)
             except (BelowFloor, ProtocolError):  # the next request gets the error
                 log.info("event stream ended: a snapshot replaced its unread data")
         return response
+
+
+def parse_put(call: Call, http: HttpConfig) -> Create:
+    headers, name = call.headers, STREAM_FORKED_FROM.lower()
+    source = headers.get(name)
+    renamed = {} if source is None else {name: http.rename(source)}
+    return parse_create({**headers, **renamed})

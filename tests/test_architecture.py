@@ -24,7 +24,9 @@ MAY_IMPORT = {
 OURS = set(MAY_IMPORT) | {"tests"}
 PURE: tuple[str, ...] = (
     "protocol/*.py",
+    "origin/storage/base.py",
     "origin/storage/format.py",
+    "origin/storage/cluster/packs.py",
     "wire/heads.py",
     "wire/encoding.py",
     "gateway/entries.py",
@@ -33,6 +35,7 @@ PURE: tuple[str, ...] = (
 )
 VERIFY: tuple[str, ...] = ("messages", "timeline", "check", "check_*", "verdict", "history", "plan")
 PURE += tuple(f"loadtest/verify/{name}.py" for name in (*VERIFY, "availability", "completeness"))
+PURE += tuple(f"loadtest/verify/cluster/{name}.py" for name in ("pauses", "clusterreport"))
 PURE += ("pages/*.py", "loadtest/faults/plan.py", "loadtest/inspector/view.py")
 IMPURE = {"asyncio", "aiohttp", "os", "io", "pathlib", "socket", "ssl", "subprocess", "threading"}
 IMPURE |= {"time", "random", "secrets", "uuid", "logging", "tempfile", "shutil", "uvloop", "lmdb"}

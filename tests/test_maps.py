@@ -13,13 +13,25 @@ PACKAGES = (
         "wire",
         "origin",
         "origin.storage",
+        "origin.cluster",
+        "origin.storage.cluster",
         "gateway",
         "gateway.rules",
         "gateway.console",
     ),
     *("loadtest", "loadtest.load", "loadtest.peers", "loadtest.analytics", "loadtest.faults"),
     *("loadtest.inspector", "loadtest.soak", "loadtest.verify"),
-    *("pages", "spark", "spark.report", "weir", "weir.commands", "weir.edge", "weir.client"),
+    "loadtest.verify.cluster",
+    *(
+        "pages",
+        "spark",
+        "spark.report",
+        "weir",
+        "weir.commands",
+        "weir.edge",
+        "weir.client",
+        "weir.cluster",
+    ),
 )
 LINE = re.compile(r"(\w+) {2,}\S")
 

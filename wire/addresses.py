@@ -20,3 +20,8 @@ def host_name(host: str) -> str:
     """A Host header without its port, in lower case."""
     host = host.lower()
     return host if host.endswith("]") else host.rpartition(":")[0] or host
+
+
+def base_url(host: str, port: int, *, tls: bool = False) -> str:
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{shown}:{port}"

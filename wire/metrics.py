@@ -38,6 +38,10 @@ class ServiceMetrics(Collector):
     def gauge(self, name: str, text: str, reading: Reading) -> None:
         self._add(GaugeMetricFamily, name, text, reading, {})
 
+    def labelled_gauge(self, name: str, text: str, reading: Reading, **labels: str) -> None:
+        """One of several gauges of that name, distinguished by labels."""
+        self._add(GaugeMetricFamily, name, text, reading, labels)
+
     def render(self) -> bytes:
         return generate_latest(self._registry)
 

@@ -160,6 +160,16 @@ def check_secret(section: object, key: str) -> None:
     check(bool(ok), key, "is 16 to 256 visible ASCII characters")
 
 
+def resolve_secret(name: str, value: str, environ: Mapping[str, str]) -> str:
+    """The secret itself: `$NAME` stands for that variable, which must be set."""
+    if not value.startswith("$"):
+        return value
+    secret = environ.get(value[1:], "")
+    if not secret:
+        raise SettingsError(name, f"the environment variable {value[1:]} is not set")
+    return secret
+
+
 _LIST = tuple[str, ...]
 
 

@@ -21,6 +21,8 @@ def test_default_file_shows_every_key_with_its_default() -> None:
         ("http", "cors_origins"),
         ("http", "stream_prefixes"),
         ("server", "allowed_hosts"),
+        ("cluster", "nats_urls"),
+        ("cluster", "nats_monitor_urls"),
     ):
         defaults[section][key] = list(defaults[section][key])
     assert own == defaults

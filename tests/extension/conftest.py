@@ -29,7 +29,7 @@ BUCKET = "/ds/buck"
 FLAT, BUCKETED = "/v1/stream/a/s", f"{BUCKET}/s"
 
 # Where it matters how bytes are kept: nowhere, in journal and segments, in a database.
-STORAGES = ("memory", "file-durable", "acid")
+STORAGES = ("memory", "file-durable", "acid", "cluster")
 PERSISTENT = STORAGES[1:]
 KEPT_ANYHOW = pytest.mark.parametrize("mode", STORAGES)
 KEPT_FOR_GOOD = pytest.mark.parametrize("mode", PERSISTENT)
@@ -118,7 +118,7 @@ class Held:
 
     def __init__(self, origin: LocalOrigin, method: str) -> None:
         self._origin, self._method = origin, method
-        self.storage: Any = origin.origin.shard.storage
+        self.storage: Any = origin.call(lambda: origin.origin.shards.of("a/s")).storage
         self._call = getattr(self.storage, method)
         self._come, self._gate = threading.Event(), asyncio.Event()
         setattr(self.storage, method, self._call_when_told)

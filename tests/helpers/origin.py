@@ -3,26 +3,30 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 import uvloop
 
-from origin.app import Origin
+from origin.app import Join, Origin
 from origin.config import (
+    ClusterConfig,
+    ColdConfig,
     LimitsConfig,
     OriginConfig,
     ServerConfig,
     StorageConfig,
     TlsConfig,
 )
+from tests.helpers.nats import cluster_name, shared_nats
 from tests.helpers.rawhttp import Client, Connection
 from wire.sections import HttpConfig
 
-MODES = ("memory", "file-fast", "file-durable", "acid")
+MODES = ("memory", "file-fast", "file-durable", "acid", "cluster")
 PERSISTENT_MODES = MODES[1:]
+ONE_SHARD_MODES = MODES[:-1]  # for tests that look into the shard
 MIB = 1024 * 1024
 STOP_S = 30.0
 
@@ -41,13 +45,40 @@ def make_config(data_dir: Path, mode: str = "memory", **sections: dict[str, Any]
         "acid_shard_count": 2,
         "acid_map_bytes": 256 * MIB,
     }
+    if mode == "cluster" and "cluster" not in sections:
+        sections = sections | _one_node(data_dir, limits | sections.get("limits", {}), sections)
     return OriginConfig(
         server=ServerConfig(**(server | sections.get("server", {}))),
         http=HttpConfig(**sections.get("http", {})),
         tls=TlsConfig(**sections.get("tls", {})),
         limits=LimitsConfig(**(limits | sections.get("limits", {}))),
         storage=StorageConfig(**(storage | sections.get("storage", {}))),
+        cluster=ClusterConfig(**sections.get("cluster", {})),
+        cold=ColdConfig(**sections.get("cold", {})),
     )
+
+
+def _one_node(
+    data_dir: Path, limits: dict[str, Any], sections: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """A cluster of its own for each folder: one node, several shards, objects in the folder."""
+    nats = shared_nats()
+    storage = sections.get("storage", {})
+    journal_bytes = max(storage.get("journal_bytes", 4 * MIB), 2 * limits["max_body_bytes"])
+    return {
+        "server": {"node_id": "n1"} | sections.get("server", {}),
+        "cluster": {
+            "name": cluster_name(data_dir),
+            "nats_urls": tuple(nats.urls),
+            "nats_monitor_urls": tuple(nats.monitor_urls),
+            "replicas": 1,
+            "shards": 3,
+            "journal_bytes": journal_bytes,
+            "flush_bytes": journal_bytes // 2,
+            "flush_secs": storage.get("checkpoint_secs", 30.0),
+        },
+        "cold": {"backend": "fs", "fs_path": str(data_dir / "objects")},
+    }
 
 
 class LoggedErrors(logging.Handler):
@@ -83,8 +114,9 @@ class Clock:
 class LocalOrigin:
     """One origin with an event loop of its own; `restart` opens the same data again."""
 
-    def __init__(self, config: OriginConfig) -> None:
+    def __init__(self, config: OriginConfig, join: Join | None = None) -> None:
         self.config = config
+        self._join = join
         self.errors = LoggedErrors()
         self._running = False
 
@@ -97,10 +129,10 @@ class LocalOrigin:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="origin", daemon=True)
         self._thread.start()
-        self.origin = Origin(self.config)
+        self.origin = Origin(self.config, self._join)
         self._running = True
         try:
-            self._await(self.origin.start())
+            self.run(self.origin.start())
         except BaseException:
             self._end_loop()
             raise
@@ -108,7 +140,7 @@ class LocalOrigin:
     def stop(self) -> None:
         if self._running:
             try:
-                self._await(self.origin.stop())
+                self.run(self.origin.stop())
             finally:
                 self._end_loop()
 
@@ -122,14 +154,15 @@ class LocalOrigin:
         self._loop.call_soon_threadsafe(lambda: result.set_result(function()))
         return result.result(STOP_S)
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for work on the server's own loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(STOP_S)
+
     def client(self) -> Client:
         return Client(self.port)
 
     def connect(self) -> Connection:
         return Connection(self.port)
-
-    def _await(self, work: Any) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(STOP_S)
 
     def _end_loop(self) -> None:
         self._running = False

@@ -115,6 +115,8 @@ class Asked:
 class HandOrigin:
     """Stands for `Upstream`: requests wait in `open` until the test answers them."""
 
+    is_known = True
+
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self._unseen: list[Asked] = []  # those that `next` has not given out
@@ -393,7 +395,7 @@ def make_parts(
     answers = Answers(config, log, metrics, spools, "test", 0, **timed)
     passes = Passes(config, upstream, holdings.streams, purges, answers, spools)
     hubs = Hubs(config, tails, upstream, holdings, purges, cache, passes, answers, Watch(None))
-    entrance = Entrance(config, None, cache, hubs, passes, answers, id_prefix="t-")
+    entrance = Entrance(config, None, upstream, cache, hubs, passes, answers, id_prefix="t-")
     return Parts(
         config, origin, holdings, purges, cache, hubs, passes, entrance, log, answers, notices
     )

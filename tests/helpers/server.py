@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.helpers.nats import cluster_name, shared_nats
+
 ROOT = Path(__file__).parents[2]
 READY = re.compile(r"listening on (https?://\S+)")
 GATEWAY_READY = re.compile(r"weir gateway listening on (https?://\S+).*\n.*admin on .*\n")
@@ -101,7 +103,24 @@ def launch(
     """Start the process and return at once. `settings` are environment variables."""
     command = ["origin", "--port", "0", "--data-dir", data_dir, "--storage", mode, *arguments]
     settings = {"DS_SERVER__ALLOWED_HOSTS": "*"} | dict(settings or {})  # tests use many names
+    if mode == "cluster":
+        settings = _one_node(folder / data_dir) | settings
     return _spawn(folder, module, command, settings, READY)
+
+
+def _one_node(data_dir: Path) -> dict[str, str]:
+    """A cluster of its own for each folder."""
+    nats = shared_nats()
+    return {
+        "DS_SERVER__NODE_ID": "n1",
+        "DS_CLUSTER__NAME": cluster_name(data_dir),
+        "DS_CLUSTER__NATS_URLS": ",".join(nats.urls),
+        "DS_CLUSTER__NATS_MONITOR_URLS": ",".join(nats.monitor_urls),
+        "DS_CLUSTER__REPLICAS": "1",
+        "DS_CLUSTER__SHARDS": "3",
+        "DS_COLD__BACKEND": "fs",
+        "DS_COLD__FS_PATH": str(data_dir / "objects"),
+    }
 
 
 _QUIET = {"DS_GATEWAY__ADMIN_PORT": "0", "DS_LOG__LEVEL": "warning"}
@@ -141,15 +160,31 @@ def launch_fleet(folder: Path, gateways: int) -> Server:
     return _spawn(folder, "weir", command, _QUIET, FLEET_READY)
 
 
+def launch_cluster(
+    folder: Path,
+    nodes: int = 3,
+    *,
+    settings: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+) -> Server:
+    """Start NATS, S3, origins and gateways on free ports and return at once."""
+    command = ["up", "--cluster", str(nodes), "--port", "0", "--data-dir", "data", *arguments]
+    # obstore wants certificates that it can trust, even for plain HTTP.
+    settings = {"DS_LOG__LEVEL": "warning"} | dict(settings or {})
+    return _spawn(folder, "weir", command, settings, UP_READY, certificates=True)
+
+
 def _spawn(
     folder: Path,
     module: str,
     arguments: Sequence[str],
     settings: Mapping[str, str] | None,
     ready: re.Pattern[str],
+    *,
+    certificates: bool = False,
 ) -> Server:
     (folder / "configs").mkdir(parents=True, exist_ok=True)
-    env = _environment() | dict(settings or {})
+    env = _environment(certificates=certificates) | dict(settings or {})
     command = [sys.executable, "-m", module, *arguments]
     number = len(list(folder.glob("stdout-*")))
     paths = folder / f"stdout-{number}.log", folder / f"stderr-{number}.log"
@@ -219,7 +254,9 @@ def run_weir(*arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def _environment() -> dict[str, str]:
+def _environment(*, certificates: bool = False) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
-    # Reading every certificate that the machine trusts is a quarter of a start; tests need none.
-    return env | {"PYTHONPATH": str(ROOT), "SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
+    env["PYTHONPATH"] = str(ROOT)
+    # Reading every certificate that the machine trusts is a quarter of a start; few tests need one.
+    none = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
+    return env if certificates else env | none

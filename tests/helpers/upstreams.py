@@ -3,7 +3,7 @@
 import datetime
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,12 @@ LONG_S = 30.0
 
 
 def make_config(
-    url: str, max_bytes: int = 1 << 24, auth: str = "off", **upstream: Any
+    url: str | Sequence[str], max_bytes: int = 1 << 24, auth: str = "off", **upstream: Any
 ) -> GatewayConfig:
+    """Several URLs are the nodes of a cluster."""
+    serving = {"origin_url": url} if isinstance(url, str) else {"origin_urls": tuple(url)}
     return GatewayConfig(
-        gateway=ServingConfig(origin_url=url),
+        gateway=ServingConfig(**serving),
         auth=AuthConfig(mode=auth, jwks="keys.json"),
         cache=CacheConfig(max_object_bytes=max_bytes),
         upstream=UpstreamConfig(**upstream),
@@ -53,9 +55,9 @@ class Clock:
 
 @asynccontextmanager
 async def connected(
-    origin: ScriptedOrigin | str, *, clock: Clock | None = None, **upstream: Any
+    origin: ScriptedOrigin | str | Sequence[str], *, clock: Clock | None = None, **upstream: Any
 ) -> AsyncIterator[Upstream]:
-    url = origin if isinstance(origin, str) else origin.url
+    url = origin.url if isinstance(origin, ScriptedOrigin) else origin
     made = Upstream(make_config(url, **upstream), clock=clock or Clock())
     await made.start()
     try:

@@ -164,6 +164,10 @@ def test_forks_and_deletes_of_a_chain(start_origin: StartOrigin, mode: str) -> N
             assert client("DELETE", names[4]).status == 204
     if mode != "memory":
         origin.restart()
-    registry = origin.origin.shard.registry
-    wait_until(lambda: origin.call(lambda: not registry.by_id), what="all are collected")
-    assert registry.stored_bytes == 0
+    registries = [shard.registry for shard in origin.origin.shards.all()]
+
+    def are_empty() -> bool:
+        return not any(registry.by_id for registry in registries)
+
+    wait_until(lambda: origin.call(are_empty), what="all are collected")
+    assert sum(registry.stored_bytes for registry in registries) == 0

@@ -65,7 +65,11 @@ def test_variable_sets_its_key(
         ("DS_TLS__KEY_PATH", "k.pem", "needs tls.cert_path as well"),
         ("DS_LIMITS__MAX_STREAMS", "0", "0 is not above 0"),
         ("DS_LIMITS__MAX_HEADER_BYTES", "10", "10 is less than 1024"),
-        ("DS_STORAGE__MODE", "disk", "'disk' is not one of memory, file-fast, file-durable, acid"),
+        (
+            "DS_STORAGE__MODE",
+            "disk",
+            "'disk' is not one of memory, file-fast, file-durable, acid, cluster",
+        ),
         ("DS_STORAGE__DATA_DIR", "", "must not be empty"),
         ("DS_STORAGE__ACID_SHARD_COUNT", "3", "3 is not a power of two"),
         ("DS_STORAGE__ACID_SHARD_COUNT", "512", "512 is not between 1 and 256"),

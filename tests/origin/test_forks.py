@@ -10,7 +10,7 @@ from origin.storage import filestore
 from protocol.replies import Reply
 from tests.conftest import StartOrigin
 from tests.helpers.faulty_files import Fault, FaultyFiles
-from tests.helpers.origin import MODES, STOP_S, LocalOrigin, make_config
+from tests.helpers.origin import MODES, ONE_SHARD_MODES, STOP_S, LocalOrigin, make_config
 from tests.helpers.rawhttp import (
     PREFIX,
     Client,
@@ -67,7 +67,7 @@ def test_a_refused_fork_does_not_hold_its_source(client: Client, wrong: dict[str
 
 
 @pytest.mark.parametrize("names", [("fork", "source"), ("source", "fork")])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ONE_SHARD_MODES)
 def test_a_fork_and_its_source_are_deleted_at_the_same_time(
     start_origin: StartOrigin, mode: str, names: tuple[str, str]
 ) -> None:

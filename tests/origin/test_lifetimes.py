@@ -7,7 +7,7 @@ import pytest
 
 from origin.storage.base import Done
 from tests.conftest import StartOrigin
-from tests.helpers.origin import MODES, PERSISTENT_MODES, Clock, LocalOrigin
+from tests.helpers.origin import MODES, ONE_SHARD_MODES, PERSISTENT_MODES, Clock, LocalOrigin
 from tests.helpers.rawhttp import (
     PREFIX,
     Client,
@@ -262,7 +262,7 @@ def test_expired_streams_leave_without_being_asked(clock: Clock, origin: LocalOr
     assert shard.registry.stored_bytes == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ONE_SHARD_MODES)
 def test_what_expires_at_one_moment_leaves_step_by_step(
     start_origin: StartOrigin, clock: Clock, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:

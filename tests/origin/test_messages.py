@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from origin import chunks as chunks_module
-from origin.chunks import Chunks
+from origin.chunks import Chunks, make_cache
 from origin.config import LimitsConfig
 from origin.messages import fitting_length, is_whole, prefix_length
 from origin.snapshotblobs import PIECE_BYTES
@@ -41,7 +41,7 @@ async def open_stream(*appends: bytes) -> tuple[Chunks, Stream]:
         record = Appended(7, state.tail, data, 0)
         apply(state, record)
         storage.stage(state, (record,), lambda _: None)
-    chunks = Chunks(storage, {}, chunk_bytes=1 << 18, cache_bytes=1 << 24)
+    chunks = Chunks(storage, {}, make_cache(1 << 24), chunk_bytes=1 << 18)
     return chunks, Stream(state, committed=True)
 
 

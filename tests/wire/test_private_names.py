@@ -22,6 +22,7 @@ DOCUMENTED = {"_replace", "_asdict", "_fields", "_make", "_exit"}
 
 FRONT = "tests/wire/test_front.py::"
 UPSTREAM = "tests/gateway/test_connections.py::"
+FORWARDING = "tests/origin/cluster/test_forwarding.py::"
 REFERENCE = "tests/docs/test_reference.py::"
 LISTED = {
     "wire": {  # aiohttp.web_protocol.RequestHandler
@@ -30,6 +31,9 @@ LISTED = {
         "_buffer_paused": FRONT + "test_large_appends_may_be_sent_ahead",
         "_process_keepalive": FRONT + "test_an_active_connection_is_not_idle",
         "_next_keepalive_close_time": FRONT + "test_an_active_connection_is_not_idle",
+    },
+    "origin": {  # aiohttp.ClientSession
+        "_retry_connection": FORWARDING + "test_a_write_is_never_sent_twice",
     },
     "gateway": {  # aiohttp.client_proto.ResponseHandler
         "_drain_helper": UPSTREAM + "test_uploads_of_all_sizes_over_tls",

@@ -16,6 +16,7 @@ from wire.settings import (
     load,
     read_layers,
     read_toml,
+    resolve_secret,
 )
 
 
@@ -295,3 +296,13 @@ def test_configs_folder_is_the_working_directory_s_or_the_repository_s(
     assert (find_configs_dir() / "default.toml").is_file()
     (tmp_path / "configs").mkdir()
     assert find_configs_dir() == Path("configs")
+
+
+def test_secrets_by_the_name_of_a_variable() -> None:
+    environ = {"S3_SECRET": "hidden", "EMPTY": ""}
+    assert resolve_secret("cold.key", "$S3_SECRET", environ) == "hidden"
+    assert resolve_secret("cold.key", "plain", environ) == "plain"
+    assert resolve_secret("cold.key", "", environ) == ""
+    for unset in ("$EMPTY", "$MISSING", "$"):
+        with pytest.raises(SettingsError, match=r"^cold\.key: the environment variable"):
+            resolve_secret("cold.key", unset, environ)

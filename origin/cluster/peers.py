@@ -1,0 +1,88 @@
+"""Connections to the other nodes: questions to the owner of a shard, and requests passed on to it.
+
+Nothing is sent twice by itself: the first time may have been executed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from origin.cluster.answering import Answering
+from origin.cluster.questions import Found, OfNode, Question
+from origin.cluster.view import ClusterView, owner_of
+from origin.config import OriginConfig
+from origin.freshness import no_owner
+from protocol.names import ACCESS_KEY
+
+CONNECT_SECS = 2.0
+ASK_PATH = "/cluster/internal/ask"
+
+A = TypeVar("A", bound=Found)
+
+
+class Peers:
+    def __init__(self, config: OriginConfig, view: ClusterView, answering: Answering) -> None:
+        self._view = view
+        self._answering = answering
+        self._answer_secs = config.cluster.answer_secs
+        access_key = config.server.access_key
+        self.headers = {ACCESS_KEY: access_key} if access_key else {}
+        # Each long-poll and each event stream that is passed on holds a connection.
+        connector = aiohttp.TCPConnector(limit=config.limits.max_live_readers)
+        self.session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        )
+        self.session._retry_connection = False  # aiohttp would repeat a PUT or DELETE
+
+    async def close(self) -> None:
+        await self.session.close()
+
+    def url_of(self, shard: int) -> str | None:
+        """Where the owner is, if it is another node and alive."""
+        owner = owner_of(self._view.map, shard)
+        return None if owner is None else self._view.map.nodes.get(owner)
+
+    async def ask(self, shard: int, question: Question, kind: type[A]) -> A:
+        """Raises `no_owner` if the owner of the shard gives no answer."""
+        if self._view.owned(shard) is not None:
+            found = await self._answering.answer(question)
+            assert isinstance(found, kind)
+            return found
+        return await self._ask_at(self.url_of(shard), question, kind)
+
+    async def ask_all(self, make: Callable[[list[int]], OfNode], kind: type[A]) -> list[A]:
+        """Ask every node about all its shards, one question for each node."""
+        by_node: dict[str, list[int]] = {}
+        for number, owner in enumerate(self._view.map.owners):
+            if owner is None:
+                raise no_owner()
+            by_node.setdefault(owner, []).append(number)
+        questions = [(shards[0], make(shards)) for shards in by_node.values()]
+        return await asyncio.gather(*(self.ask(n, question, kind) for n, question in questions))
+
+    async def _ask_at(self, url: str | None, question: Question, kind: type[A]) -> A:
+        if url is None:
+            raise no_owner()
+        try:
+            async with (
+                asyncio.timeout(self._answer_secs),
+                self.session.post(
+                    URL(url + ASK_PATH),
+                    data=msgspec.json.encode(question),
+                    headers=self.headers,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECS),
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                if answer.status != 200:
+                    raise no_owner()
+                return msgspec.json.decode(await answer.read(), type=kind)
+        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+            raise no_owner() from None

@@ -1,0 +1,90 @@
+"""The cluster as one node sees it: who owns which shard, and which shards are open here."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from origin.metrics import Metrics
+from origin.shard import Shard
+from origin.shards import Elsewhere
+from protocol.clustermap import ClusterMap, shard_of
+
+
+class ClusterView(Protocol):
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def map(self) -> ClusterMap:
+        """As this node knows it; it may be old."""
+
+    def status(self) -> dict[str, object]:
+        """The body of `/cluster/status`."""
+
+    def unready(self) -> str | None:
+        """Why this node is not ready, or None."""
+
+    def owned(self, shard: int) -> Shard | None:
+        """The shard if it is open here."""
+
+
+class Node(ClusterView, Protocol):
+    """This node's part in the cluster, while it runs."""
+
+    async def start(self, url: str) -> None:
+        """Others reach this node at this URL from now on."""
+
+    async def leave(self) -> None:
+        """Hand over the shards and close them; their accepted writes are settled."""
+
+    def register(self, metrics: Metrics) -> None:
+        """Add this node's own metrics."""
+
+
+class ClusterShards:
+    """The `Shards` of a node. A stream is in the home shard of its name, or where an alias says."""
+
+    def __init__(self, view: ClusterView, count: int) -> None:
+        self._view = view
+        self.count = count
+
+    def number_of(self, name: str) -> int:
+        return shard_of(name, self.count)
+
+    def of(self, name: str) -> Shard:
+        home = self.home(name)
+        aliased = home.aliases.shards.get(name)
+        if aliased is None:
+            return home
+        if not home.fresh():  # another owner may have changed the alias
+            raise Elsewhere(home.number, None)
+        shard = self._view.owned(aliased)
+        if shard is None or shard.is_lost:
+            raise Elsewhere(aliased, self._owner_url(aliased), by_alias=True)
+        return shard
+
+    def home(self, name: str) -> Shard:
+        return self.at(shard_of(name, self.count))
+
+    def at(self, number: int) -> Shard:
+        if number >= self.count:
+            raise Elsewhere(number, None)
+        shard = self._view.owned(number)
+        if shard is None or shard.is_lost:
+            raise Elsewhere(number, self._owner_url(number))
+        return shard
+
+    def all(self) -> Iterable[Shard]:
+        found = (self._view.owned(number) for number in range(self.count))
+        return [shard for shard in found if shard is not None]
+
+    def _owner_url(self, number: int) -> str | None:
+        """None as well if the map names this node, which does not have the shard open."""
+        owner = owner_of(self._view.map, number)
+        if owner is None or owner == self._view.node_id:
+            return None
+        return self._view.map.nodes.get(owner)
+
+
+def owner_of(cluster_map: ClusterMap, number: int) -> str | None:
+    owners = cluster_map.owners
+    return owners[number] if number < len(owners) else None

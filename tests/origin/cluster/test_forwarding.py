@@ -1,0 +1,343 @@
+"""Any node takes any request: it passes it on once, or says that nobody can answer it."""
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from origin.cluster import forwarding
+from tests.extension.conftest import problem
+from tests.helpers.cluster import LocalCluster
+from tests.helpers.rawhttp import (
+    PREFIX,
+    Closed,
+    Connection,
+    EventStream,
+    Response,
+    control,
+    encode_request,
+    wait_until,
+)
+from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped
+from tests.origin.cluster.conftest import StartCluster
+
+TEXT = {"Content-Type": "text/plain"}
+NO_OWNER = (503, "no-owner")
+UNKNOWN = (503, "unknown-outcome")
+ANSWER_SECS = 0.5
+
+
+def at(cluster: LocalCluster, node_id: str) -> Connection:
+    return cluster.origins[node_id].connect()
+
+
+def ask(
+    cluster: LocalCluster,
+    node_id: str,
+    method: str,
+    name: str,
+    body: bytes = b"",
+    **headers: str,
+) -> Response:
+    fields = TEXT | {key.replace("_", "-"): value for key, value in headers.items()}
+    with at(cluster, node_id) as connection:
+        return connection.request(method, PREFIX + name, fields, body)
+
+
+@pytest.fixture
+def name(cluster: LocalCluster) -> str:
+    """Of a stream at node `b`, with some bytes."""
+    name = cluster.name_of("b", "fwd")
+    assert ask(cluster, "a", "PUT", name, b"12345").status == 201
+    return name
+
+
+@pytest.fixture
+def fake(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[LocalCluster, ScriptedOrigin, str]]:
+    """Node `b` does what the test tells it; the name of a stream of it."""
+    monkeypatch.setattr(forwarding, "ANSWER_SECS", ANSWER_SECS)
+    cluster = start_cluster()
+    with ScriptedOrigin() as owner:
+        cluster.urls["b"] = owner.url
+        yield cluster, owner, cluster.name_of("b")
+
+
+# -- every request ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("node_id", ["a", "b", "c"])
+def test_every_node_answers_for_every_stream(
+    cluster: LocalCluster, name: str, node_id: str
+) -> None:
+    is_owner = node_id == "b"
+    for method, body, status in [
+        ("GET", b"", 200),
+        ("HEAD", b"", 200),
+        ("POST", b"6", 204),
+        ("PUT", b"", 200),
+        ("DELETE", b"", 204),
+        ("GET", b"", 404),
+    ]:
+        reply = ask(cluster, node_id, method, name, body)
+        assert (reply.status, reply.get("Weir-Map") is None) == (status, is_owner), reply
+
+
+def test_answers_are_passed_back_as_they_are(cluster: LocalCluster, name: str) -> None:
+    direct, passed = ask(cluster, "b", "GET", name), ask(cluster, "a", "GET", name)
+    own = {"date", "weir-map"}
+    fields = [{f for f in reply.fields if f[0] not in own} for reply in (direct, passed)]
+    assert fields[0] == fields[1] and direct.body == passed.body
+    reply = ask(cluster, "a", "GET", name, If_None_Match=direct["ETag"])
+    assert (reply.status, reply.body, reply["Weir-Map"]) == (304, b"", str(cluster.version))
+
+
+def test_the_location_is_as_the_client_addressed_the_first_node(cluster: LocalCluster) -> None:
+    name = cluster.name_of("b", "location")
+    reply = ask(cluster, "a", "PUT", name, Host="streams.test:81")
+    assert reply["Location"] == f"http://streams.test:81{PREFIX}{name}"
+    tail = reply.next_offset
+    assert ask(cluster, "a", "PUT", f"{name}/snapshot/{tail}", b"{}").status == 204
+    reply = ask(cluster, "a", "GET", f"{name}/snapshot", Host="streams.test:81")
+    assert reply["Location"].startswith(f"http://streams.test:81{PREFIX}{name}/snapshot/")
+
+
+def test_large_bodies_pass_within_limits(cluster: LocalCluster) -> None:
+    name = cluster.name_of("b", "large")
+    body = bytes(range(256)) * 4096
+    ask(cluster, "a", "PUT", name)
+    assert ask(cluster, "a", "POST", name, body).status == 204
+    assert ask(cluster, "c", "GET", name).body == body
+    assert problem(ask(cluster, "a", "POST", name, body + b"x")) == (413, "body-too-large")
+    tail = ask(cluster, "a", "HEAD", name).next_offset
+    assert ask(cluster, "a", "PUT", f"{name}/snapshot/{tail}", 2 * body).status == 204
+    assert ask(cluster, "a", "GET", f"{name}/snapshot/{tail}").body == 2 * body
+
+
+def test_a_body_in_pieces_passes(cluster: LocalCluster, name: str) -> None:
+    head = f"POST {PREFIX}{name} HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\n"
+    with at(cluster, "a") as connection:
+        connection.send(f"{head}Transfer-Encoding: chunked\r\n\r\n2\r\n67\r\n0\r\n\r\n".encode())
+        assert connection.read_response().status == 204
+        connection.send(f"{head}Expect: 100-continue\r\nContent-Length: 1\r\n\r\n".encode())
+        assert connection.read_head()[0] == 100
+        connection.send(b"8")
+        assert connection.read_response().status == 204
+    assert ask(cluster, "b", "GET", name).body == b"12345678"
+
+
+def test_names_that_need_escapes_pass(cluster: LocalCluster) -> None:
+    for number in range(8):  # of all nodes
+        path = f"caf%C3%A9%20{number}/%25%3F"
+        assert ask(cluster, "a", "PUT", path, b"x").status == 201
+        assert ask(cluster, "b", "GET", path).body == b"x"
+
+
+# -- live ------------------------------------------------------------------------------------------
+
+
+def live_readers(cluster: LocalCluster, node_id: str) -> int:
+    origin = cluster.origins[node_id]
+    return origin.call(lambda: origin.origin.live.reader_count)
+
+
+def test_a_long_poll_passes_both_ways(cluster: LocalCluster, name: str) -> None:
+    tail = ask(cluster, "a", "HEAD", name).next_offset
+    with at(cluster, "a") as waiting:
+        waiting.send(encode_request("GET", f"{PREFIX}{name}?offset={tail}&live=long-poll"))
+        wait_until(lambda: live_readers(cluster, "b") == 1)
+        assert live_readers(cluster, "a") == 0
+        ask(cluster, "c", "POST", name, b"new")
+        reply = waiting.read_response()
+        assert (reply.status, reply.body) == (200, b"new") and "Stream-Cursor" in reply
+
+
+def test_events_pass_as_they_come(cluster: LocalCluster, name: str) -> None:
+    with EventStream(cluster.origins["a"].port, name) as events:
+        data, told = events.next_write()
+        assert (data.data, control(told)["upToDate"]) == ("12345", True)
+        ask(cluster, "c", "POST", name, b"6")
+        assert [event.kind for event in events.next_write()] == ["data", "control"]
+        ask(cluster, "c", "POST", name, Stream_Closed="true")
+        assert control(events.rest()[-1])["streamClosed"] is True
+
+
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+def test_a_client_that_leaves_is_not_read_for(cluster: LocalCluster, name: str, live: str) -> None:
+    with at(cluster, "a") as connection:
+        connection.send(encode_request("GET", f"{PREFIX}{name}?offset=now&live={live}"))
+        wait_until(lambda: live_readers(cluster, "b") == 1)
+    wait_until(lambda: live_readers(cluster, "b") == 0)
+
+
+def test_live_readers_of_a_shard_that_moves_end_and_resume(start_cluster: StartCluster) -> None:
+    cluster = start_cluster()
+    name = cluster.name_of("b")
+    tail = ask(cluster, "a", "PUT", name, b"1").next_offset
+    number = next(n for n in cluster.where_is(name))
+    with EventStream(cluster.origins["a"].port, name, tail) as events, at(cluster, "c") as waiting:
+        events.next_write()
+        waiting.send(encode_request("GET", f"{PREFIX}{name}?offset={tail}&live=long-poll"))
+        wait_until(lambda: live_readers(cluster, "b") == 2)
+        cluster.move(number, "c")
+        assert events.rest() == []
+        assert problem(waiting.read_response()) == NO_OWNER
+    ask(cluster, "b", "POST", name, b"2")
+    with EventStream(cluster.origins["a"].port, name, tail) as events:
+        assert events.next_write()[0].data == "2"
+
+
+# -- redirection -----------------------------------------------------------------------------------
+
+
+def test_who_asks_for_it_is_redirected(cluster: LocalCluster, name: str) -> None:
+    reply = ask(cluster, "a", "GET", f"{name}?offset=-1&max_bytes=9", Weir_Routing="redirect")
+    assert reply.status == 307
+    url = cluster.urls["b"]
+    assert reply["Location"] == f"{url}{PREFIX}{name}?offset=-1&max_bytes=9"
+    assert (reply["Weir-Map"], reply["Cache-Control"]) == (str(cluster.version), "no-store")
+    assert ask(cluster, "b", "GET", name, Weir_Routing="redirect").status == 200
+
+
+# -- nobody answers --------------------------------------------------------------------------------
+
+
+def test_a_shard_without_an_owner_is_said_so(start_cluster: StartCluster) -> None:
+    cluster = start_cluster()
+    name = cluster.name_of("b")
+    (number,) = (n for n in range(16) if cluster.name_in(n) == name)
+    cluster.owners[number] = None
+    cluster.lose("b", number)
+    for node_id in "ab":
+        for method in ("GET", "PUT", "POST", "DELETE"):
+            reply = ask(cluster, node_id, method, name, b"x")
+            assert (problem(reply), reply["Retry-After"]) == (NO_OWNER, "1")
+        assert ask(cluster, node_id, "HEAD", name).status == 503
+
+
+def test_a_request_is_passed_on_once(cluster: LocalCluster, name: str) -> None:
+    for hops in ("1", "2", "7"):
+        reply = ask(cluster, "a", "GET", name, Weir_Hop=hops, Weir_Shard="1")
+        assert problem(reply) == NO_OWNER
+    assert ask(cluster, "a", "GET", name, Weir_Hop="2").status == 400
+    assert problem(ask(cluster, "a", "GET", name, Weir_Hop="2", Weir_Shard="999")) == NO_OWNER
+    assert ask(cluster, "b", "GET", name, Weir_Hop="1").status == 200
+
+
+def test_an_old_map_makes_no_loop(start_cluster: StartCluster) -> None:
+    cluster = start_cluster()
+    name = cluster.name_of("b")
+    (number,) = (n for n in range(16) if cluster.name_in(n) == name)
+    before = cluster.map
+    cluster.move(number, "c")
+    for node_id in "ab":
+        cluster.nodes[node_id].old_map = before
+    assert problem(ask(cluster, "a", "GET", name)) == NO_OWNER
+    assert problem(ask(cluster, "b", "GET", name)) == NO_OWNER  # it knows that it lost it
+    assert ask(cluster, "c", "PUT", name).status == 201
+
+
+def test_an_owner_that_is_away_is_no_owner(start_cluster: StartCluster) -> None:
+    cluster = start_cluster()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        cluster.urls["b"] = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    for method in ("GET", "POST", "PUT", "DELETE"):
+        assert problem(ask(cluster, "a", method, cluster.name_of("b"), b"x")) == NO_OWNER
+
+
+def test_a_stopped_owner_holds_nobody(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is connected to, by its kernel, and does not answer."""
+    monkeypatch.setattr(forwarding, "ANSWER_SECS", ANSWER_SECS)
+    cluster = start_cluster()
+    name = cluster.name_of("b")
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        cluster.urls["b"] = f"http://127.0.0.1:{stopped.getsockname()[1]}"
+        began = time.monotonic()
+        assert problem(ask(cluster, "a", "GET", name)) == NO_OWNER
+        assert problem(ask(cluster, "a", "GET", f"{name}?offset=now&live=sse")) == NO_OWNER
+        for method in ("POST", "PUT", "DELETE"):
+            assert problem(ask(cluster, "a", method, name, b"x")) == UNKNOWN
+        assert time.monotonic() - began >= 5 * ANSWER_SECS
+
+
+# -- what crosses a hop ----------------------------------------------------------------------------
+
+Fake = tuple[LocalCluster, ScriptedOrigin, str]
+
+
+def test_headers_of_one_connection_stay_on_it(fake: Fake) -> None:
+    cluster, owner, name = fake
+    answer = Answer(200, {"Connection": "X-Here", "X-Here": "1", "X-On": "1"}, b"hello")
+    owner.on("POST", PREFIX + name, answer)
+    head = {"Connection": "X-Mine", "X-Mine": "1", "TE": "trailers", "X-Kept": "1", "Host": "h"}
+    with at(cluster, "a") as connection:
+        reply = connection.request("POST", PREFIX + name, head, b"x")
+    assert ("X-On" in reply, "X-Here" in reply, reply.body) == (True, False, b"hello")
+    (request,) = owner.requests
+    sent = request.headers
+    assert not {"x-mine", "te", "expect", "user-agent", "accept-encoding"} & set(sent)
+    assert (sent["x-kept"], sent["weir-host"], sent["weir-scheme"]) == ("1", "h", "http")
+    assert (sent["weir-hop"], sent["content-length"], request.body) == ("1", "1", b"x")
+    assert sent["host"] == owner.url.removeprefix("http://")
+
+
+@pytest.mark.parametrize("value", ["é", "\xff"])
+def test_other_characters_are_refused_or_dropped(fake: Fake, value: str) -> None:
+    cluster, owner, name = fake
+    owner.on("GET", PREFIX + name, Answer(200, {}, b""))
+    assert ask(cluster, "a", "GET", name, X_Name=value).status == 200
+    assert "x-name" not in owner.requests[0].headers
+    assert problem(ask(cluster, "a", "GET", name, If_None_Match=value)) == (400, "invalid-header")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_a_write_is_never_sent_twice(fake: Fake, method: str) -> None:
+    cluster, owner, name = fake
+    for reset in (False, True):
+        owner.on(method, PREFIX + name, dropped(reset=reset))
+        assert problem(ask(cluster, "a", method, name, b"x")) == UNKNOWN
+    assert owner.count(path=PREFIX + name) == 2
+
+
+def test_a_read_is_sent_once_more(fake: Fake) -> None:
+    cluster, owner, name = fake
+    owner.on("GET", PREFIX + name, dropped())
+    assert problem(ask(cluster, "a", "GET", name)) == NO_OWNER
+    assert owner.count(path=PREFIX + name) == 2
+
+
+def test_a_cut_answer_is_cut_for_the_client(fake: Fake) -> None:
+    cluster, owner, name = fake
+    owner.on("GET", PREFIX + name, Answer(200, {}, b"hello", cut_after=3))
+    with pytest.raises(Closed):
+        ask(cluster, "a", "GET", name)
+    owner.on("GET", PREFIX + name, Answer(200, {}, pieces=(b"hello", 60.0)))
+    with pytest.raises(Closed):  # it stops in the middle
+        ask(cluster, "a", "GET", name)
+
+
+def test_no_redirection_is_followed(fake: Fake) -> None:
+    cluster, owner, name = fake
+    owner.on("GET", PREFIX + name, Answer(307, {"Location": owner.url + "/other"}))
+    assert ask(cluster, "a", "GET", name).status == 307
+    assert owner.count() == 1
+
+
+# -- who is admitted -------------------------------------------------------------------------------
+
+
+def test_nodes_know_each_other_by_the_key(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(server={"access_key": "k" * 32, "allowed_hosts": ()})
+    name = cluster.name_of("b")
+    assert problem(ask(cluster, "a", "PUT", name, Host="localhost")) == (401, "access-key-required")
+    key = "k" * 32
+    reply = ask(cluster, "a", "PUT", name, Host="localhost:5", Weir_Access_Key=key)
+    assert (reply.status, reply["Location"]) == (201, f"http://localhost:5{PREFIX}{name}")
+    assert problem(ask(cluster, "a", "GET", name, Host="evil.test", Weir_Access_Key=key)) == (
+        421,
+        "foreign-host",
+    )

@@ -1,0 +1,304 @@
+"""Nodes of one cluster in this process, on a real NATS server: who owns what, and when."""
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from origin.cluster import control, node
+from origin.cluster.control import Lease, clock
+from origin.storage.cluster.jetstream import Away
+from protocol.clustermap import shard_of
+from tests.helpers.nats import cluster_name, nats_servers, shared_nats
+from tests.helpers.origin import LocalOrigin, make_config
+from tests.helpers.rawhttp import Client
+from wire.settings import SettingsError
+
+SHARDS = 6
+KIND = {"Content-Type": "text/plain"}
+WAIT_SECS = 60.0
+
+Start = Callable[..., LocalOrigin]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def start_node(number: int, **cluster: object) -> LocalOrigin:
+            nats = shared_nats()
+            settings = {
+                "name": cluster_name(tmp_path),
+                "nats_urls": tuple(nats.urls),
+                "nats_monitor_urls": tuple(nats.monitor_urls),
+                "replicas": 1,
+                "shards": SHARDS,
+                "renew_secs": 0.5,
+                **cluster,
+            }
+            origin = LocalOrigin(
+                make_config(
+                    tmp_path / f"n{number}",
+                    "cluster",
+                    server={"node_id": f"n{number}"},
+                    cluster=settings,
+                    cold={"backend": "fs", "fs_path": str(tmp_path / "objects")},
+                )
+            )
+            origin.start()
+            stack.callback(origin.stop)
+            return origin
+
+        yield start_node
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECS
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def owned(origin: LocalOrigin) -> set[int]:
+    shards: set[int] = origin.call(lambda: {each.number for each in origin.origin.shards.all()})
+    return shards
+
+
+def are_spread(*origins: LocalOrigin) -> bool:
+    parts = [owned(origin) for origin in origins]
+    counts = list(map(len, parts))
+    return sum(counts) == len(set().union(*parts)) == SHARDS and max(counts) - min(counts) <= 1
+
+
+def names_in_each_shard() -> list[str]:
+    found: dict[int, str] = {}
+    for number in range(1000):
+        found.setdefault(shard_of(f"s{number}", SHARDS), f"s{number}")
+    return [found[shard] for shard in range(SHARDS)]
+
+
+def page(origin: LocalOrigin, path: str) -> tuple[int, str]:
+    with origin.connect() as connection:
+        reply = connection.request("GET", path)
+        return reply.status, reply.body.decode()
+
+
+def append_everywhere(origin: LocalOrigin, data: bytes) -> None:
+    with origin.client() as client:
+        for name in names_in_each_shard():
+            wait_until(lambda name=name: client("POST", name, KIND, data).status == 204)  # type: ignore[misc]
+
+
+def contents(origin: LocalOrigin) -> set[bytes]:
+    with origin.client() as client:
+        return {client.read(name).body for name in names_in_each_shard()}
+
+
+def create_everywhere(client: Client) -> None:
+    for name in names_in_each_shard():
+        client.create(name)
+
+
+def test_a_start_waits_for_its_shards_even_if_its_first_turn_fails(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn, turns = node.ClusterNode._turn, []
+
+    async def fail_first(self: node.ClusterNode) -> None:
+        turns.append(self)
+        if len(turns) == 1:
+            raise Away("NATS is busy")
+        await turn(self)
+
+    monkeypatch.setattr(node.ClusterNode, "_turn", fail_first)
+    assert owned(start(1)) == set(range(SHARDS))
+
+
+def test_shards_are_spread_when_a_node_comes_and_nothing_is_lost(start: Start) -> None:
+    one = start(1)
+    wait_until(lambda: are_spread(one))
+    with one.client() as client:
+        create_everywhere(client)
+    append_everywhere(one, b"first,")
+    two, three = start(2), start(3)
+    wait_until(lambda: are_spread(one, two, three))
+    append_everywhere(two, b"second,")
+    for origin in (one, two, three):
+        assert contents(origin) == {b"first,second,"}
+        wait_until(lambda origin=origin: page(origin, "/readyz/cluster")[0] == 200)  # type: ignore[misc]
+
+
+def test_a_node_that_leaves_hands_over_at_once(start: Start) -> None:
+    one, two = start(1), start(2)
+    wait_until(lambda: are_spread(one, two))
+    with one.client() as client:
+        create_everywhere(client)
+    append_everywhere(one, b"kept,")
+    one.stop()
+    wait_until(lambda: are_spread(two))
+    assert contents(two) == {b"kept,"}
+    append_everywhere(two, b"more,")
+    assert contents(two) == {b"kept,more,"}
+
+
+def test_a_silent_node_is_replaced_after_its_lease(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "MARGIN_SECS", 1.0)
+    one, two = start(1, lease_secs=3.0), start(2, lease_secs=3.0)
+    wait_until(lambda: are_spread(one, two))
+    with one.client() as client:
+        create_everywhere(client)
+    append_everywhere(one, b"kept,")
+    silent = one.origin._node
+    assert silent is not None and isinstance(silent, node.ClusterNode)
+    one.call(lambda: silent._turns.cancel() if silent._turns else None)
+    wait_until(lambda: are_spread(two))
+    # It does not know yet that it lost its shards, but says nothing about them.
+    assert one.call(lambda: not silent.is_fresh())
+    with one.client() as client:
+        assert {client.read(name).status for name in names_in_each_shard()} <= {200, 503}
+    assert contents(two) == {b"kept,"}
+    append_everywhere(two, b"more,")
+    assert contents(two) == {b"kept,more,"}
+
+
+def test_limits_count_the_whole_cluster(start: Start) -> None:
+    one, two = start(1), start(2)
+    wait_until(lambda: are_spread(one, two))
+    with one.client() as client:
+        create_everywhere(client)
+    here = one.call(lambda: one.origin._totals.streams)
+    wait_until(lambda: two.call(lambda: two.origin._totals.others_streams) == here)
+    assert here + two.call(lambda: two.origin._totals.streams) == SHARDS
+
+
+def test_status_says_who_owns_what(start: Start) -> None:
+    one, two = start(1), start(2)
+    wait_until(lambda: are_spread(one, two))
+    wait_until(lambda: len(json.loads(page(one, "/cluster/status")[1])["nodes"]) == 2)
+    status = json.loads(page(one, "/cluster/status")[1])
+    assert [each["id"] for each in status["nodes"]] == ["n1", "n2"]
+    assert {each["state"] for each in status["shards"]} == {"open", "elsewhere"}
+    assert sorted(shard for each in status["nodes"] for shard in each["shards"]) == [*range(SHARDS)]
+    cluster_map = json.loads(page(two, "/cluster/map")[1])
+    assert set(cluster_map["owners"]) == {"n1", "n2"} == set(cluster_map["nodes"])
+
+
+def test_a_shard_whose_objects_are_damaged_is_offline_with_a_name(
+    start: Start, tmp_path: Path
+) -> None:
+    one = start(1)
+    wait_until(lambda: are_spread(one))
+    with one.client() as client:
+        create_everywhere(client)
+    append_everywhere(one, b"data")
+    one.stop()
+    damaged = sorted((tmp_path / "objects").rglob("003/checkpoints/*"))
+    for path in damaged:
+        path.write_bytes(b"spoiled" + path.read_bytes())
+    two = start(2)
+    wait_until(lambda: len(owned(two)) == SHARDS - 1)
+    reason = "003/checkpoints"
+    wait_until(lambda: reason in page(two, "/cluster/status")[1])
+    assert page(two, "/readyz/local")[0] == 200  # the other shards are served
+    names = names_in_each_shard()
+    with two.client() as client:
+        assert client.read(names[3]).status == 503
+        assert client.read(names[2]).body == b"data"
+    assert any("offline" in error and reason in error for error in two.errors.found)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "cold", "said"),
+    [
+        ({"shards": 4}, {}, "cluster.shards: the cluster was created with 6"),
+        ({}, {"prefix": "other/"}, "cold.backend: the cluster uses fs:"),
+    ],
+)
+def test_a_node_with_other_settings_is_refused(
+    start: Start, tmp_path: Path, cluster: dict[str, object], cold: dict[str, str], said: str
+) -> None:
+    one = start(1)
+    config = one.config
+    other = make_config(
+        tmp_path / "other",
+        "cluster",
+        server={"node_id": "n2"},
+        cluster={
+            "name": config.cluster.name,
+            "nats_urls": config.cluster.nats_urls,
+            "nats_monitor_urls": config.cluster.nats_monitor_urls,
+            "replicas": 1,
+            "shards": SHARDS,
+            **cluster,
+        },
+        cold={"backend": "fs", "fs_path": config.cold.fs_path, **cold},
+    )
+    with pytest.raises(SettingsError, match=said):
+        LocalOrigin(other).start()
+
+
+def test_a_folder_is_refused_for_a_second_machine(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(1)
+    monkeypatch.setattr("origin.cluster.joining.this_machine", lambda: "elsewhere")
+    with pytest.raises(SettingsError, match="fs is a folder of one machine, but n1 is on another"):
+        start(2)
+
+
+def test_servers_that_do_not_sync_are_refused(start: Start, tmp_path: Path) -> None:
+    with nats_servers(tmp_path, sync="2m") as nats:
+        urls = {"nats_urls": tuple(nats.urls), "nats_monitor_urls": tuple(nats.monitor_urls)}
+        with pytest.raises(SettingsError, match="does not sync always"):
+            start(1, **urls)
+        start(1, **urls, journal_sync="may-lose-on-power-cut").stop()
+
+
+def test_a_node_stops_although_the_journal_does_not_answer(start: Start, tmp_path: Path) -> None:
+    with nats_servers(tmp_path) as nats:
+        urls = {"nats_urls": tuple(nats.urls), "nats_monitor_urls": tuple(nats.monitor_urls)}
+        node = start(1, **urls, answer_secs=0.5)
+        wait_until(lambda: are_spread(node))
+        with node.client() as client:
+            client.create("s")
+            nats.nodes[0].send(signal.SIGSTOP)
+            try:
+                assert client("POST", "s", KIND, b"1").status == 503
+                node.stop()
+            finally:
+                nats.nodes[0].send(signal.SIGCONT)
+
+
+def test_objects_without_their_journals_are_not_taken_for_a_new_cluster(
+    start: Start, tmp_path: Path
+) -> None:
+    first = start(1, flush_secs=0.1)
+    wait_until(lambda: are_spread(first))
+    with first.client() as client:
+        client.create("s", body=b"precious")
+    first.stop()
+    (tmp_path / "nats").mkdir()
+    with nats_servers(tmp_path / "nats") as nats:
+        urls = {"nats_urls": tuple(nats.urls), "nats_monitor_urls": tuple(nats.monitor_urls)}
+        with pytest.raises(SettingsError, match="NATS has no journals"):
+            start(1, **urls)
+    again = start(1)
+    with again.client() as client:
+        wait_until(lambda: client.read("s").body == b"precious")
+
+
+def test_without_a_monitor_nothing_is_believed(start: Start) -> None:
+    with pytest.raises(SettingsError, match="must name every NATS server"):
+        start(1, nats_monitor_urls=())
+
+
+def test_the_clock_of_a_lease_goes_on_while_nothing_runs() -> None:
+    lease = Lease()
+    lease.renew(clock() - 10, 9.9)
+    assert not lease.is_valid
