@@ -58,7 +58,10 @@ watch        ends live readers whose token is withdrawn
 
 The origin:
 
-upstream     the client: pools, timeouts, retries
+upstream     the client: whose turn it is, and what became of a request
+origins      the nodes of a cluster: each request goes to the owner of its stream
+mapwatch     learns the map of the cluster
+links        one origin or node: its connections, its breaker, attempts and retries
 asking       requests, checked responses, and how requests fail
 connections  connections to the origin
 breaker      the circuit breaker
@@ -87,7 +90,8 @@ tasks        tasks with an owner
 
 Tests are in tests/gateway/, with the parts wired together in tests/scenarios/ and attacked in
 tests/hostile/gateway/. test_cache.py covers catchup and reads; test_hub.py hubs, replays,
-longpolls, ssereaders and deliveries; test_upstream.py asking; test_notices.py redisnotices and
-localnotices; test_rediscache.py redislink. app, backends, entrance, calls, answers, passes,
-service, heads, records, gauges and tasks are tested end to end, in tests/scenarios/.
+longpolls, ssereaders and deliveries; test_upstream.py links and asking; test_origins.py mapwatch;
+test_notices.py redisnotices and localnotices; test_rediscache.py redislink. app, backends,
+entrance, calls, answers, passes, service, heads, records, gauges and tasks are tested end to end,
+in tests/scenarios/.
 """

@@ -77,8 +77,9 @@ class Gateway:
         self.hubs = hubs = Hubs(
             config, tails, upstream, holdings, purges, cache, passes, answers, backends.watch
         )
+        tokens, overview, mint_key = backends.tokens, self.overview, self._mint_key
         self.entrance = Entrance(
-            config, backends.tokens, cache, hubs, passes, answers, self.overview, self._mint_key
+            config, tokens, upstream, cache, hubs, passes, answers, overview, mint_key
         )
         self._listener = self.entrance.make_listener()
         register_gauges(

@@ -11,12 +11,18 @@ from typing import NamedTuple
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.connections import AnswerHead, Connection, NoConnection, NoConnectionInTime
+from gateway.connections import (
+    AnswerHead,
+    Connection,
+    Connections,
+    NoConnection,
+    NoConnectionInTime,
+)
 from gateway.rules.forwarding import BadAnswer, response_headers
 from protocol.errors import ProtocolError
 from protocol.heads import ReplyHead, parse_head
 from protocol.names import ACCESS_KEY
-from protocol.replies import Headers
+from protocol.replies import RETRY_AFTER, Headers
 
 UNREACHABLE = "origin-unreachable"
 TIMEOUT = "origin-timeout"
@@ -36,13 +42,15 @@ _TARGET = re.compile(r"/[!\"$-~]*")  # visible ASCII without a fragment
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
     """`target` is the canonical path, encoded, with its query; `headers` as rules.forwarding.
-    `of_stream` is set for reads whose response must have a next offset."""
+    `of_stream` is set for reads whose response must have a next offset. `name` is the stream or
+    bucket, and decides the node of a cluster; without one, any node will do."""
 
     method: str
     target: str
     headers: Mapping[str, str]
     body: bytes = b""
     of_stream: bool = False
+    name: str = ""
 
     def __post_init__(self) -> None:
         if not _TARGET.fullmatch(self.target):
@@ -115,18 +123,30 @@ def explain(error: Exception, sent: bool) -> UpstreamError:
     raise error
 
 
+def come_again(error: UpstreamError) -> UpstreamError:
+    """A node of a cluster was lost, as its clients hear of it: soon another one will answer."""
+    return UpstreamError(503, error.code, error.detail, RETRY_AFTER, sent=error.sent)
+
+
 class BegunAnswer(NamedTuple):
-    """A response whose head was read and checked; `length` is None if unknown."""
+    """A response whose head was read and checked: `headers` are those that may be forwarded, `told`
+    are all; `length` is None if unknown."""
 
     connection: Connection
     status: int
     headers: dict[str, str]
     length: int | None
     body: aiohttp.StreamReader
+    told: Mapping[str, str]
+    pool: Connections  # to give the connection back to
 
 
 def check_head(
-    request: UpstreamRequest, connection: Connection, answer: AnswerHead, origin_path: str
+    request: UpstreamRequest,
+    pool: Connections,
+    connection: Connection,
+    answer: AnswerHead,
+    origin_path: str,
 ) -> BegunAnswer:
     status, told = answer.message.code, answer.message.headers
     if status not in _STATUSES:
@@ -144,9 +164,8 @@ def check_head(
     headers = response_headers(told.items(), origin_path)
     if request.of_stream and status in (200, 204) and "stream-next-offset" not in headers:
         raise BadAnswer("it has no Stream-Next-Offset")
-    return BegunAnswer(
-        connection, status, headers, None if length is None else int(length), answer.body
-    )
+    size = None if length is None else int(length)
+    return BegunAnswer(connection, status, headers, size, answer.body, told, pool)
 
 
 async def gather_body(content: aiohttp.StreamReader, max_bytes: int, idle_s: float) -> bytes:

@@ -172,7 +172,8 @@ class Cache:
         if kept is not None and kept.origin_etag:
             headers["if-none-match"] = kept.origin_etag
         of_stream = is_chunk(part)
-        request = UpstreamRequest("GET", part_target(path, part), headers, of_stream=of_stream)
+        target = part_target(path, part)
+        request = UpstreamRequest("GET", target, headers, of_stream=of_stream, name=stream)
         started = time.monotonic()
         self._streams.get(stream).touched_at = self._clock()
         try:
@@ -255,7 +256,7 @@ class Cache:
 
     async def _look(self, flight: Flight[Fetched]) -> Fetched:
         stream = flight.key[0]
-        request = UpstreamRequest("HEAD", stream_url(stream), upstream_headers({}))
+        request = UpstreamRequest("HEAD", stream_url(stream), upstream_headers({}), name=stream)
         response = await self._upstream.fetch(request, on_departure=flight.depart)
         if response.status == 200:
             self._learn(flight, response.head.incarnation)

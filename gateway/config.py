@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from functools import partial
 
+from gateway.rules.nodes import MAX_NODES, is_node_url
 from wire import settings
 from wire.sections import HttpConfig, LogConfig
 from wire.settings import (
@@ -28,7 +29,7 @@ TAIL_READS = ("origin", "hub")
 TAG_HEADERS = ("", "Surrogate-Key", "Cache-Tag")
 
 # Sections that configure the origin: both services read the same files and variables.
-FOREIGN_SECTIONS = frozenset({"server", "tls", "limits", "storage"})
+FOREIGN_SECTIONS = frozenset({"server", "tls", "limits", "storage", "cluster", "cold"})
 
 _URL = re.compile(r"https?://[!-~]+")
 
@@ -42,6 +43,7 @@ class ServingConfig:
     admin_host: str = "127.0.0.1"
     admin_port: int = 9090
     origin_url: str = "http://127.0.0.1:4437"
+    origin_urls: tuple[str, ...] = ()  # nodes of a cluster; empty = the one origin above
     workers: int = 1
     name: str = ""  # of this gateway, in logs; empty = the host's
     access_log: str = ""  # a folder; empty = no access log
@@ -81,11 +83,19 @@ class ServingConfig:
         check(self.admin_host != "", "admin_host", "must not be empty")
         check_range(self, 0, 65535, "port", "admin_port")
         object.__setattr__(self, "origin_url", self.origin_url.rstrip("/"))
-        ok = _URL.fullmatch(self.origin_url)
-        check(bool(ok), "origin_url", f"{self.origin_url!r} is not an http or https URL")
+        ok = bool(_URL.fullmatch(self.origin_url))
+        check(ok, "origin_url", f"{self.origin_url!r} is not an http or https URL")
+        nodes = tuple(dict.fromkeys(url.rstrip("/") for url in self.origin_urls))
+        object.__setattr__(self, "origin_urls", nodes)
+        check(len(nodes) <= MAX_NODES, "origin_urls", f"has more than {MAX_NODES} URLs")
+        for url in nodes:
+            ok = is_node_url(url)
+            check(
+                ok, "origin_urls", f"{url!r} is not the http or https URL of a node, without a path"
+            )
         check_range(self, 1, 256, "workers")
-        ok = re.fullmatch(r"[A-Za-z0-9._-]{0,64}", self.name)
-        check(bool(ok), "name", "may hold letters, digits, dots, hyphens and underscores")
+        ok = bool(re.fullmatch(r"[A-Za-z0-9._-]{0,64}", self.name))
+        check(ok, "name", "may hold letters, digits, dots, hyphens and underscores")
         cert, key = self.tls_cert_path, self.tls_key_path
         check(not cert or bool(key), "tls_cert_path", "needs gateway.tls_key_path as well")
         check(not key or bool(cert), "tls_key_path", "needs gateway.tls_cert_path as well")

@@ -5,6 +5,7 @@ that must not be repeated, and does not say when a request is sent.
 """
 
 import asyncio
+import math
 import re
 import select
 import socket
@@ -197,27 +198,66 @@ class _Addresses:
             lookup.exception()  # the waiters have it too; there may be none
 
 
+class Room:
+    """A limit on the connections of several pools together: idle ones make room for new ones. The
+    busy ones are limited by whoever takes them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._pools: list[Connections] = []
+
+    def add(self, pool: "Connections") -> None:
+        self._pools.append(pool)
+
+    def make(self) -> None:
+        self._pools = [pool for pool in self._pools if pool.size or not pool.closed]
+        excess = sum(pool.size for pool in self._pools) + 1 - self._most
+        while excess > 0 and (idle := [pool for pool in self._pools if pool.is_idle]):
+            min(idle, key=lambda pool: pool.idle_since).close_eldest()
+            excess -= 1
+
+
 class Connections:
     """Idle connections are closed after REST_SECS; the most recently used is reused first."""
 
-    def __init__(self, place: Address, connect_timeout_s: float) -> None:
+    def __init__(self, place: Address, connect_timeout_s: float, room: Room | None = None) -> None:
         self._place = place
         self._connect_timeout_s = connect_timeout_s
+        self._room = room
+        self._connecting = 0
         self._resting: deque[Connection] = deque()
         self._busy: set[Connection] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._addresses = _Addresses(place)
         self._loop = asyncio.get_running_loop()
         self.closed = False
+        if room is not None:
+            room.add(self)
 
-    async def take(self) -> Connection:
+    @property
+    def size(self) -> int:
+        return len(self._resting) + len(self._busy) + self._connecting
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a connection is."""
+        return len(self._resting) > 0
+
+    @property
+    def idle_since(self) -> float:
+        return self._resting[0].rested_at
+
+    def close_eldest(self) -> None:
+        self._resting.popleft().close()
+
+    async def take(self, within_s: float = math.inf) -> Connection:
         """An open connection or a new one; the caller gives it back."""
         connection = self._wake()
         while connection is not None and connection.has_ended:
             connection.close()
             connection = self._wake()
         if connection is None:
-            connection = await self._connect()
+            connection = await self._connect(min(within_s, self._connect_timeout_s))
         if self.closed:
             connection.close()
             raise NoConnection("closed")
@@ -246,14 +286,19 @@ class Connections:
             rest = self._resting[0].rested_at + REST_SECS
             self._sweeper = self._loop.call_at(rest, self._sweep)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, timeout_s: float) -> Connection:
+        if self._room is not None:
+            self._room.make()
+        self._connecting += 1
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 return Connection(await self._open())
         except TimeoutError as error:
             raise NoConnectionInTime from error
         except (OSError, UnicodeError) as error:
             raise NoConnection(str(error)) from error
+        finally:
+            self._connecting -= 1
 
     async def _open(self) -> _Protocol:
         """Connect to the address that responds first."""
@@ -279,10 +324,16 @@ class Connections:
         return protocol
 
     def close(self) -> None:
+        self.retire()
+        for connection in self._busy:
+            connection.close()
+
+    def retire(self) -> None:
+        """Close the idle connections; the others end when they are given back."""
         self.closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for connection in (*self._resting, *self._busy):
+        for connection in self._resting:
             connection.close()
         self._resting.clear()
 

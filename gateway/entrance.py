@@ -19,6 +19,7 @@ from gateway.hubs import Hubs
 from gateway.passes import Passes
 from gateway.service import ServicePages
 from gateway.tokens import Tokens
+from gateway.upstream import Upstream
 from wire.front import FrontServer
 from wire.http import Refusals, Stamp
 from wire.listening import Listener
@@ -30,6 +31,7 @@ class Entrance:
         self,
         config: GatewayConfig,
         tokens: Tokens | None,
+        upstream: Upstream,
         cache: Cache,
         hubs: Hubs,
         passes: Passes,
@@ -50,7 +52,7 @@ class Entrance:
         if overview is not None and config.gateway.console:
             figures, streams = overview.all_figures, overview.all_streams
             console = Console(config.auth, figures, streams, mint_key)
-        self.pages = ServicePages(guard, self.admissions, answers, console)
+        self.pages = ServicePages(guard, upstream, self.admissions, answers, console)
         catchup = CatchUp(config.cache, cache, passes, answers)
         hits = Hits(config, tokens, self.admissions, cache, catchup.forms, answers, next_id)
         self.door = Door(

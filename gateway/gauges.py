@@ -9,6 +9,7 @@ from gateway.backends import Backends
 from gateway.entrance import Entrance
 from gateway.hubs import Hubs
 from gateway.metrics import Metrics
+from gateway.origins import Origins
 from gateway.rediscache import RedisCache
 from gateway.store import Holdings
 from wire.front import FrontServer
@@ -72,6 +73,16 @@ def _register_upstream(metrics: Metrics, backends: Backends) -> None:
             _reading(upstream.failures, code),
             code=code,
         )
+    if upstream.cluster is not None:
+        _register_cluster(metrics, upstream.cluster)
+
+
+def _register_cluster(metrics: Metrics, cluster: Origins) -> None:
+    gauge, nodes, watch = metrics.labelled_gauge, "Nodes of the cluster, by state.", cluster.watch
+    gauge("upstream_nodes", nodes, lambda: cluster.up_count, state="up")
+    gauge("upstream_nodes", nodes, lambda: cluster.lost_count, state="lost")
+    metrics.gauge("upstream_map_version", "Version of the cluster's map.", lambda: watch.version)
+    metrics.gauge("upstream_map_age_seconds", "Age of the cluster's map.", lambda: watch.age_s)
 
 
 def _register_purges(metrics: Metrics, backends: Backends) -> None:

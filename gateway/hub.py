@@ -162,8 +162,9 @@ class Hub:
         token = None if eldest is None else eldest.token
         headers = upstream_headers({}, request_id=self._name, token=token)
         target = long_poll_target(self._path, offset)
-        request = UpstreamRequest("GET", target, headers, of_stream=True)
-        origin.streams.get(self._tail.stream).touched_at = time.time()
+        stream = self._tail.stream
+        request = UpstreamRequest("GET", target, headers, of_stream=True, name=stream)
+        origin.streams.get(stream).touched_at = time.time()
         self._departure = next(origin.streams.stamps)
         self._asked_at = time.monotonic()
         if eldest is not None:

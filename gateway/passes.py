@@ -158,7 +158,8 @@ class Passes:
             target = long_poll_target(route.path, live_offset, call.read.max_bytes)
         call.settle(PASSED)
         of_stream = live or route.mode == "catch-up"
-        request = UpstreamRequest("GET", target, self._headers(call), of_stream=of_stream)
+        headers, name = self._headers(call), route.stream
+        request = UpstreamRequest("GET", target, headers, of_stream=of_stream, name=name)
         departure = next(self._streams.stamps)
         with self._spools.open(call.principal.subject) as spool:
             outlet = Outlet(call.exchange, spool, frame_chunk if call.knows_chunks else bytes)
@@ -191,9 +192,8 @@ class Passes:
         body = call.body if call.head.method in ("PUT", "POST") else b""
         of_stream = call.route.mode in ("now", "catch-up")
         most = self._look_bytes if call.head.method == "GET" else None
-        request = UpstreamRequest(
-            call.head.method, target, self._headers(call), body, of_stream=of_stream
-        )
+        headers, name = self._headers(call), call.stream
+        request = UpstreamRequest(call.head.method, target, headers, body, of_stream, name)
         started = time.monotonic()
         try:
             payers = Payers(call.principal.subject)

@@ -5,6 +5,7 @@ from gateway.answers import Answers
 from gateway.calls import Call
 from gateway.console.service import Console
 from gateway.guard import Guard
+from gateway.upstream import Upstream
 from protocol.replies import NO_STORE, Reply, problem
 
 _TEXT = ("Content-Type", "text/plain; charset=utf-8")
@@ -14,9 +15,15 @@ class ServicePages:
     max_body_bytes = Console.max_body_bytes
 
     def __init__(
-        self, guard: Guard, admissions: Admissions, answers: Answers, console: Console | None
+        self,
+        guard: Guard,
+        upstream: Upstream,
+        admissions: Admissions,
+        answers: Answers,
+        console: Console | None,
     ) -> None:
         self._guard = guard
+        self._upstream = upstream
         self._admissions = admissions
         self._answers = answers
         self._console = console
@@ -25,7 +32,7 @@ class ServicePages:
     @property
     def ready(self) -> bool:
         """Whether balancers may send us requests."""
-        return self.is_open and self._guard.ready
+        return self.is_open and self._guard.ready and self._upstream.is_known
 
     def open(self) -> None:
         self.is_open = True
@@ -61,5 +68,6 @@ class ServicePages:
         if path == "/readyz":
             if self.ready:
                 return Reply(200, (_TEXT, NO_STORE), b"ready")
-            return problem(503, "not-ready", "The gateway is starting, stopping or has no keys.")
+            text = "The gateway is starting, stopping, or has no keys or no map of its cluster."
+            return problem(503, "not-ready", text)
         return problem(404, "not-found", "Nothing exists at this path.")

@@ -12,6 +12,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 OURS = "\0gateway"  # for requests without a client; no subject looks like this
 
@@ -123,3 +124,13 @@ class Slots:
                 line.pop(waiting, None)
                 if not line:
                     del self._lines[subject]
+
+
+class Held(NamedTuple):
+    """A slot that is to be released."""
+
+    slots: Slots
+    subject: str
+
+    def release(self) -> None:
+        self.slots.release(self.subject)

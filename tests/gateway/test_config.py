@@ -12,6 +12,9 @@ def load_environ(tmp_path: Path, **environ: str) -> GatewayConfig:
     return load_config({}, KEYS | environ, configs_dir=tmp_path)
 
 
+NO_NODE = "{!r} is not the http or https URL of a node, without a path"
+
+
 def test_only_the_keys_must_be_given(tmp_path: Path) -> None:
     config = load_environ(tmp_path)
     assert config == GatewayConfig(auth=AuthConfig(jwks="keys.json"))
@@ -25,6 +28,9 @@ def test_only_the_keys_must_be_given(tmp_path: Path) -> None:
     [
         ("DS_GATEWAY__PORT", "0", "gateway", "port", 0),
         ("DS_GATEWAY__ORIGIN_URL", "https://a.b/", "gateway", "origin_url", "https://a.b"),
+        ("DS_GATEWAY__ORIGIN_URLS", "", "gateway", "origin_urls", ()),
+        ("DS_GATEWAY__ORIGIN_URLS", "http://a:1, http://b:1/,http://a:1/", "gateway", "origin_urls")
+        + (("http://a:1", "http://b:1"),),
         ("DS_GATEWAY__WORKERS", "4", "gateway", "workers", 4),
         ("DS_GATEWAY__ADMIN_PORT", "0", "gateway", "admin_port", 0),
         ("DS_GATEWAY__ACCESS_LOG", "/var/log/weir", "gateway", "access_log", "/var/log/weir"),
@@ -54,6 +60,8 @@ def test_variable_sets_its_key(
         ("DS_GATEWAY__PORT", "65536", "65536 is not between 0 and 65535"),
         ("DS_GATEWAY__HOST", "", "must not be empty"),
         ("DS_GATEWAY__ORIGIN_URL", "a.b:1", "'a.b:1' is not an http or https URL"),
+        ("DS_GATEWAY__ORIGIN_URLS", "http://a,http://b/c", NO_NODE.format("http://b/c")),
+        ("DS_GATEWAY__ORIGIN_URLS", "http://u:p@a", NO_NODE.format("http://u:p@a")),
         ("DS_GATEWAY__WORKERS", "0", "0 is not between 1 and 256"),
         ("DS_GATEWAY__NAME", "a b", "may hold letters, digits, dots, hyphens and underscores"),
         ("DS_GATEWAY__TLS_CERT_PATH", "c.pem", "needs gateway.tls_key_path as well"),
