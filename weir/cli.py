@@ -1,7 +1,7 @@
 """The command line: the flags of every command, and what runs when one is called.
 
 `weir NAME` calls `run` in `weir.commands.NAME`, which is imported only then: `weir token` needs no
-server.
+server. `weir up --cluster` is a command of its own, `localcluster`.
 """
 
 import sys
@@ -38,6 +38,7 @@ def make_parser() -> ArgumentParser:
     add("origin", "run the stream server", _add_origin)
     add("gateway", "run a gateway in front of an origin", _add_gateway)
     add("envoy", "run Envoy in front of gateways, for TLS and HTTP/2", _add_envoy)
+    add("cluster", "look at a cluster of origins", _add_cluster)
     add("token", "print a signed development token", _add_token)
     add("keys", "create the keys and secrets that a fleet shares", _add_keys)
     add("produce", "append a message every second", _add_produce)
@@ -56,7 +57,8 @@ def make_parser() -> ArgumentParser:
 
 def _runner(name: str) -> Callable[[Namespace], int]:
     def run(arguments: Namespace) -> int:
-        code: int = import_module(f"weir.commands.{name}").run(arguments)
+        module = "localcluster" if name == "up" and arguments.cluster is not None else name
+        code: int = import_module(f"weir.commands.{module}").run(arguments)
         return code
 
     return run
@@ -68,6 +70,17 @@ def _add_up(up: ArgumentParser) -> None:
         "--gateway-port", "--port", metavar="PORT", help="gateway port; 0 picks a free one"
     )
     _add_origin_port(up)
+    up.add_argument(
+        "--cluster",
+        type=int,
+        metavar="N",
+        help="run N origins as a cluster instead, with NATS, an S3 server and two gateways",
+    )
+    up.add_argument(
+        "--no-restart",
+        action="store_true",
+        help="with --cluster: leave processes that die dead, instead of starting them again",
+    )
     _add_storage(up)
     _add_files(up)
 
@@ -80,7 +93,8 @@ def _add_origin(origin: ArgumentParser) -> None:
 
 def _add_gateway(gateway: ArgumentParser) -> None:
     _add_address(gateway)
-    gateway.add_argument("--origin", metavar="URL", help="base URL of the origin")
+    about = "base URL of the origin; repeat it for the nodes of a cluster"
+    gateway.add_argument("--origin", action="append", metavar="URL", help=about)
     _add_files(gateway)
 
 
@@ -104,6 +118,19 @@ def _add_envoy(envoy: ArgumentParser) -> None:
     _add_origin_port(envoy)
     _add_storage(envoy)
     _add_files(envoy)
+
+
+def _add_cluster(cluster: ArgumentParser) -> None:
+    actions = cluster.add_subparsers(required=True, metavar="ACTION", dest="action")
+    about = "show nodes and shards; exit code 0 if every shard is served, 1 if not"
+    status = actions.add_parser("status", help=about, description=f"S{about[1:]}.")
+    status.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    status.add_argument("--shards", action="store_true", help="list all shards, not only problems")
+    place = status.add_mutually_exclusive_group().add_argument
+    place(
+        "--data-dir", metavar="DIR", help="data directory of `weir up --cluster` (default ./data)"
+    )
+    place("--url", metavar="URL", help="URL of any node, for a cluster on other machines")
 
 
 def _add_token(token: ArgumentParser) -> None:
@@ -198,6 +225,10 @@ def _add_verify(verify: ArgumentParser) -> None:
     add("--without", action="append", default=[], choices=parts, help="leave it out; repeatable")
     add("--out", metavar="DIR", help="folder for history, logs and data (default: a new one)")
     add("--check", metavar="DIR", help="only check the history of an earlier run again")
+    add("--cluster", action="store_true", help="check a cluster of three origins instead")
+    add("--fault", action="append", metavar="NAME", help="cluster: only this one; repeatable")
+    add("--rounds", type=int, default=0, help="cluster: rounds of each fault, instead of seconds")
+    add("--lease", type=float, default=6.0, help="cluster: seconds of a lease (default 6)")
 
 
 def _add_fsck(fsck: ArgumentParser) -> None:

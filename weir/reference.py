@@ -21,6 +21,7 @@ HEADING = """\
 Generated from the code by `make docs`; `make check` fails if it is out of date. Do not edit.
 """
 REQUEST, RESPONSE, BOTH, UPSTREAM = "request", "response", "both", "to the origin"
+BETWEEN = "between origins"
 ABOUT = "description"  # heading of every table's last column
 HEADERS = {
     "Accept-Encoding": (REQUEST, "the gateway compresses cached responses with gzip or zstd"),
@@ -100,7 +101,17 @@ HEADERS = {
     "Via": (REQUEST, "reveals a proxy: the console then signs no tokens"),
     "WWW-Authenticate": (RESPONSE, "on 401 and 403: what is wrong with the token"),
     "Weir-Access-Key": (UPSTREAM, "identifies gateways to the origin: `server.access_key`"),
+    "Weir-Grant": (BETWEEN, "what a shard permitted for a creation, or `revoked`"),
+    "Weir-Hop": (BETWEEN, "how many nodes a request has passed; at most 2"),
+    "Weir-Host": (BETWEEN, "the `Host` that the client sent to the first node"),
+    "Weir-Map": (RESPONSE, "of a node that forwarded a request: the version of its cluster's map"),
     "Weir-Mint": (REQUEST, "sent by the console: the secret of this `weir up` run"),
+    "Weir-Routing": (
+        REQUEST,
+        "`redirect`: an origin that does not own the stream sends 307 instead of passing it on",
+    ),
+    "Weir-Scheme": (BETWEEN, "the scheme by which the client reached the first node"),
+    "Weir-Shard": (BETWEEN, "the shard that a request is for"),
     "X-Accel-Buffering": (RESPONSE, "`no` on event streams: proxies must not buffer them"),
     "X-Content-Type-Options": (RESPONSE, "`nosniff`"),
     "X-Forwarded-For": (REQUEST, "the client's address, behind `gateway.trusted_hops` proxies"),
@@ -115,6 +126,7 @@ METRIC_CALLS = {
     "counter": "counter",
     "labelled_counter": "counter",
     "gauge": "gauge",
+    "labelled_gauge": "gauge",
     "gauge_text": "gauge",
 }
 
@@ -137,9 +149,11 @@ def commands() -> str:
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Commands, or the actions of those that have some."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.values()
+            for command in action.choices.values():
+                yield from list(_subparsers(command)) or [command]
 
 
 def _argument(action: argparse.Action) -> tuple[str, str]:

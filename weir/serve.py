@@ -28,8 +28,3 @@ def stop_asked(child: Child | None) -> asyncio.Event:
 def raise_file_limit() -> None:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-
-
-def base_url(host: str, port: int, *, tls: bool = False) -> str:
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if tls else 'http'}://{shown}:{port}"

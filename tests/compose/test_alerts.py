@@ -39,6 +39,30 @@ def lately(before: float, now: float, seconds: int) -> str:
     return f"{before}x{STEPS - steps} {now}x{steps}"
 
 
+# A node of a cluster that had a bad day before: what was counted then, and what is normal.
+NODE = {
+    f"weir_origin_lease_held{{{ORIGIN}}}": steady(1),
+    f"weir_origin_shards_ownerless{{{ORIGIN}}}": steady(0),
+    f"weir_origin_cluster_shards{{{ORIGIN}}}": steady(16),
+    **{
+        f'weir_origin_shards{{{ORIGIN},state="{state}"}}': steady(count)
+        for state, count in (("open", 16), ("opening", 0), ("offline", 0), ("closed", 0))
+    },
+    f"weir_origin_shards_opened_total{{{ORIGIN}}}": steady(300),
+    f"weir_origin_journal_silent_seconds{{{ORIGIN}}}": steady(8),
+    f"weir_origin_journal_bytes{{{ORIGIN}}}": steady(32e6),
+    f"weir_origin_journal_limit_bytes{{{ORIGIN}}}": steady(64e6),
+    f"weir_origin_flush_backlog_seconds{{{ORIGIN}}}": steady(40),
+    **{
+        f'weir_origin_backpressure{{{ORIGIN},reason="{reason}"}}': steady(0)
+        for reason in ("lost", "journal-silent", "journal-full", "objects-away")
+    },
+    **{
+        f'weir_origin_object_errors_total{{{ORIGIN},operation="{name}"}}': steady(30)
+        for name in ("put", "get", "delete", "list")
+    },
+}
+
 HEALTHY = {
     f"up{{{ORIGIN}}}": steady(1),
     f"up{{{GATEWAY}}}": steady(1),
@@ -51,6 +75,7 @@ HEALTHY = {
         f'weir_origin_requests_total{{{ORIGIN},method="GET",status="{status}"}}': values
         for status, values in ((200, rising(900)), (500, "0"), (503, "0"), (507, "0"))
     },
+    **NODE,
     f"weir_gateway_upstream_up{{{GATEWAY}}}": steady(1),
     f'weir_gateway_upstream_failures_total{{{GATEWAY},code="origin-unavailable"}}': steady(3),
     f'weir_gateway_requests_total{{{GATEWAY},verdict="hit"}}': rising(10_000),
@@ -90,6 +115,18 @@ SICK: list[tuple[dict[str, str], str]] = [
     ({'status="503"': rising(1)}, "OriginFails"),
     ({'status="507"': rising(1)}, "OriginFails"),
     ({'status="500"': lately(0, 1, 600)}, "DataIsDamaged"),
+    ({"lease_held": lately(1, 0, 60)}, "NodeHasNoLease"),
+    ({"shards_ownerless": lately(0, 2, 120)}, "ShardHasNoOwner"),
+    ({'state="offline"': lately(0, 1, 120)}, "ShardIsOffline"),
+    ({'state="opening"': lately(0, 1, 120)}, "ShardIsOffline"),
+    ({"journal_silent": lately(8, 16, 30)}, "JournalIsSilent"),
+    ({"journal_bytes": lately(32e6, 50e6, 120)}, "JournalFillsUp"),
+    ({'reason="journal-full"': lately(0, 1, 60)}, "JournalIsFull"),
+    ({'reason="objects-away"': lately(0, 1, 60)}, "JournalIsFull"),
+    ({'operation="put"': rising(1)}, "ObjectStorageFails"),
+    ({'operation="get"': rising(1)}, "ObjectStorageFails"),
+    ({"flush_backlog": lately(40, 301, 30)}, "FlushesAreLate"),
+    ({"shards_opened": f"300x{STEPS - 60} 300+1.2x59"}, "ShardsMoveOften"),
     (
         {"upstream_up": lately(1, 0, 60), "upstream_failures": lately(3, 20, 60)},
         "OriginIsGivenUp",
@@ -174,6 +211,32 @@ def test_a_gateway_that_is_replaced_wakes_nobody(promtool: Path, tmp_path: Path)
         "membership_healthy": lately(2, 1, 60),
         "workers_up": lately(2, 1, 60),
     }
+    assert judge(promtool, tmp_path, with_changes(changes), []) == ""
+
+
+def test_a_node_that_is_replaced_wakes_nobody(promtool: Path, tmp_path: Path) -> None:
+    """Its shards are taken over, and given back."""
+    changes = {
+        f"up{{{ORIGIN}}}": lately(1, 0, 60),
+        "shards_ownerless": lately(0, 5, 60),
+        'state="opening"': lately(0, 5, 60),
+        "shards_opened": lately(300, 332, 600),
+    }
+    assert judge(promtool, tmp_path, with_changes(changes), []) == ""
+
+
+def test_an_election_of_nats_wakes_nobody(promtool: Path, tmp_path: Path) -> None:
+    changes = {
+        "lease_held": lately(1, 0, 30),
+        "journal_silent": lately(0, 9, 30),
+        'reason="journal-silent"': lately(0, 5, 30),
+        'status="503"': lately(0, 40, 30),
+    }
+    assert judge(promtool, tmp_path, with_changes(changes), []) == ""
+
+
+def test_a_single_error_of_object_storage_wakes_nobody(promtool: Path, tmp_path: Path) -> None:
+    changes = {'operation="put"': lately(30, 31, 600), "journal_bytes": lately(32e6, 50e6, 60)}
     assert judge(promtool, tmp_path, with_changes(changes), []) == ""
 
 

@@ -10,7 +10,7 @@ from weir.cli import make_parser
 from weir.reference import _subparsers
 
 COMMANDS = {parser.prog.split()[1]: parser for parser in _subparsers(make_parser())}
-NO_COMMANDS = {"__init__", "fleet"}  # `weir envoy --fleet`
+NO_COMMANDS = {"__init__", "fleet", "localcluster"}  # flags of `weir envoy` and `weir up`
 
 
 @pytest.mark.parametrize("name", COMMANDS)

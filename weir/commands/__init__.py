@@ -1,6 +1,8 @@
 """The commands: `weir NAME` calls `run` in the module NAME. Flags are in `weir.cli`.
 
 up        an origin and a gateway with a development key
+localcluster  `weir up --cluster`: NATS, an S3 server, origins and gateways
+cluster   `weir cluster`: what the nodes of a cluster say
 origin    the stream server
 gateway   a gateway, in one process or several workers
 envoy     Envoy in front of gateways

@@ -16,13 +16,14 @@ from pathlib import Path
 from gateway.config import GatewayConfig
 from gateway.devkeys import ensure_dev_key
 from weir.client.access import KEYS
+from weir.cluster.layout import beside_others
 from weir.commands.up import Plan, make_plan, start_gateway, start_origin, welcome
 from weir.edge.certificates import ensure_dev_certificate
 from weir.edge.envoy import LEAVE_SECS, EnvoyPorts, envoy_lines, find_envoy, serve_envoy
 from weir.edge.settings import settings_of
 from weir.exits import warn
 from weir.parent import Parent, supervise
-from weir.serve import base_url
+from wire.addresses import base_url
 from wire.logs import set_up_logging
 from wire.settings import SettingsError
 
@@ -53,10 +54,7 @@ def run_fleet(arguments: argparse.Namespace) -> int:
 def in_a_fleet(config: GatewayConfig) -> GatewayConfig:
     """One of several gateways on free ports behind one proxy."""
     serving = replace(config.gateway, admin_port=0, trusted_hops=1)
-    cache = config.cache
-    if not cache.redis_url:  # this cache may hold what another gateway has purged
-        cache = replace(cache, fresh_secs=0.0, stale_secs=0.0, stale_error_secs=0.0)
-    return replace(config, gateway=serving, cache=cache)
+    return replace(config, gateway=serving, cache=beside_others(config.cache))
 
 
 def _start_all(plan: Plan, arguments: argparse.Namespace, parent: Parent) -> None:

@@ -22,7 +22,8 @@ from gateway.app import Gateway
 from gateway.config import GatewayConfig, load_config
 from gateway.console.minting import MintKey
 from weir.exits import run_child, warn
-from weir.serve import base_url, raise_file_limit, stop_asked
+from weir.serve import raise_file_limit, stop_asked
+from wire.addresses import base_url
 from wire.children import Child
 from wire.logs import set_up_logging
 from wire.workers import Worker, Workers, close_all, reserve_port
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         {
             ("gateway", "host"): arguments.host,
             ("gateway", "port"): arguments.port,
-            ("gateway", "origin_url"): arguments.origin,
+            **_origin_settings(arguments.origin),
         },
         os.environ,
         profile=arguments.profile,
@@ -54,6 +55,16 @@ def run(arguments: argparse.Namespace) -> int:
     )
     set_up_logging(config.log)
     return serve_gateway(config, lambda ports: print(gateway_lines(config, ports), flush=True))
+
+
+def _origin_settings(given: list[str] | None) -> dict[tuple[str, str], object]:
+    """One URL is an origin, several (repeated or with commas) are the nodes of a cluster."""
+    if given is None:
+        return {}
+    urls = ",".join(given)
+    if "," in urls:
+        return {("gateway", "origin_urls"): urls}
+    return {("gateway", "origin_url"): urls, ("gateway", "origin_urls"): ""}
 
 
 def serve_gateway(
@@ -152,8 +163,10 @@ async def _serve_gateway(
 def gateway_lines(config: GatewayConfig, ports: Ports) -> str:
     serving = config.gateway
     count = "1 worker" if serving.workers == 1 else f"{serving.workers} workers"
-    origin = without_secrets(serving.origin_url)
-    about = f"origin {origin}, auth {config.auth.mode}, {count}"
+    origin = f"origin {without_secrets(serving.origin_url)}"
+    if serving.origin_urls:
+        origin = f"cluster {', '.join(serving.origin_urls)}"
+    about = f"{origin}, auth {config.auth.mode}, {count}"
     return (
         f"weir gateway listening on {gateway_url(config, ports)} ({about})\n"
         f"weir gateway admin on {base_url(serving.admin_host, ports.admin_port)}"

@@ -13,7 +13,8 @@ import uvloop
 
 from origin.app import Origin
 from origin.config import OriginConfig, load_config
-from weir.serve import base_url, raise_file_limit, stop_asked
+from weir.serve import raise_file_limit, stop_asked
+from wire.addresses import base_url
 from wire.children import Child
 from wire.logs import set_up_logging
 from wire.settings import Key

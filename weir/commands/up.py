@@ -24,8 +24,8 @@ from weir.commands.gateway import Ports, gateway_lines, gateway_url, serve_gatew
 from weir.commands.origin import origin_flags, origin_line, serve_origin
 from weir.commands.token import ALL_SCOPES
 from weir.parent import Parent, supervise
-from weir.serve import base_url
 from wire import settings
+from wire.addresses import base_url
 from wire.logs import set_up_logging
 from wire.workers import KILL_MARGIN_SECS
 
@@ -133,7 +133,7 @@ def point_at_origin(plan: Plan, port: int) -> GatewayConfig:
     url = base_url(host, port, tls=plan.origin.tls.cert_path != "")
     return replace(
         plan.gateway,
-        gateway=replace(plan.gateway.gateway, origin_url=url),
+        gateway=replace(plan.gateway.gateway, origin_url=url, origin_urls=()),
         upstream=replace(plan.gateway.upstream, access_key=server.access_key),
     )
 
@@ -213,12 +213,12 @@ def _token_words(plan: Plan, now: float) -> tuple[str, str]:
     token = devkeys.sign_token(
         key, "dev", ALL_SCOPES, seconds, auth.audience, auth.issuer, now, claim
     )
-    command = devkeys.token_command(key, auth.audience, auth.issuer, claim, _typed_name())
+    command = devkeys.token_command(key, auth.audience, auth.issuer, claim, typed_name())
     about = f" (this token is valid for {seconds / 3600:.3g} hours; `{command}` makes others)"
     return about, f"-H 'Authorization: Bearer {token}' "
 
 
-def _typed_name() -> str:
+def typed_name() -> str:
     """How to call this program: by name if it is on the PATH, else as it was called."""
     called = sys.argv[0]
     return called if Path(called).name == "weir" and shutil.which("weir") is None else "weir"

@@ -20,7 +20,8 @@ from weir.edge.bootstrap import render, to_text
 from weir.edge.listeners import METRICS_PATH, render_secret
 from weir.edge.settings import EnvoySettings
 from weir.exits import warn
-from weir.serve import base_url, raise_file_limit, stop_asked
+from weir.serve import raise_file_limit, stop_asked
+from wire.addresses import base_url
 from wire.children import Child, ChildFailed, describe_exit
 from wire.programs import end_with_parent, packed_program
 from wire.settings import SettingsError

@@ -108,6 +108,16 @@ def test_without_tokens_it_says_so_once_and_loudly(tmp_path: Path, workers: str)
         assert line.startswith("weir: WARNING: auth.mode is off")
 
 
+def test_several_origins_are_the_nodes_of_a_cluster(tmp_path: Path) -> None:
+    """Given with commas, or one by one."""
+    nodes, settings = [f"http://127.0.0.1:{port}" for port in (1, 2, 3)], {"DS_AUTH__MODE": "off"}
+    launched = launch_gateway(
+        tmp_path, ",".join(nodes[:2]), settings=settings, arguments=("--origin", nodes[2])
+    )
+    with serving(launched) as server:
+        assert f"(cluster {', '.join(nodes)}, auth off, 1 worker)" in server.stdout
+
+
 def refused(folder: Path, *arguments: str, **settings: str) -> tuple[int, str]:
     """Exit code and the one line on stderr of a start that must fail."""
     server = launch_gateway(folder, NO_ORIGIN, settings=settings, arguments=arguments)
