@@ -9,7 +9,13 @@ acknowledged may not see the time before it.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from loadtest.verify import check_access, check_answers, check_freshness, check_writes
+from loadtest.verify import (
+    check_access,
+    check_answers,
+    check_cluster,
+    check_freshness,
+    check_writes,
+)
 from loadtest.verify.completeness import find_missing
 from loadtest.verify.timeline import Timeline, Violation
 
@@ -35,6 +41,9 @@ CHECKS: tuple[Callable[[Timeline], Iterator[Violation]], ...] = (
     check_access.leaked_scopes,
     check_access.dead_tokens,
     check_access.shut_out,
+    check_cluster.hangs,
+    check_cluster.unrecovered,
+    check_cluster.wrong_forks,
 )
 
 

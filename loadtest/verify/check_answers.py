@@ -6,7 +6,7 @@ from math import inf
 
 from loadtest.verify.history import Fault, ReadResult
 from loadtest.verify.messages import generation_of
-from loadtest.verify.plan import ENVOY, NETWORK
+from loadtest.verify.plan import CLUSTER, ENVOY, NETWORK
 from loadtest.verify.timeline import Life, Timeline, Violation, seen_by
 from protocol.offsets import NOW, START
 
@@ -35,6 +35,8 @@ def truncated_answers(line: Timeline) -> Iterator[Violation]:
 
 
 def _may_have_cut(fault: Fault, read: ReadResult) -> bool:
+    if fault.target == CLUSTER:  # any node may have forwarded it to any other
+        return fault.began <= read.ended and read.began <= fault.ended
     on_the_way = fault.target.startswith(WAYS.get(read.door, (read.door,)))
     does_harm = fault.what == ("inject" if fault.target == NETWORK else "kill")
     return on_the_way and does_harm and fault.began <= read.ended and read.began <= fault.ended

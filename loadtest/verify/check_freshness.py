@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from math import inf
 
-from loadtest.verify.history import FINAL, LIVE, Append, Operation, ReadResult
+from loadtest.verify.history import FINAL, HEAD, LIVE, Append, Operation, ReadResult
 from loadtest.verify.messages import generation_of
-from loadtest.verify.timeline import Life, Timeline, Violation, seen_by
+from loadtest.verify.timeline import Life, Timeline, Violation, is_first, seen_by
 from protocol.offsets import NOW, START
 
-PLAIN = ("catch-up", FINAL)  # reads that must see what was acknowledged before they began
+PLAIN = ("catch-up", HEAD, FINAL)  # reads that must see what was acknowledged before they began
 
 
 def stale_incarnations(line: Timeline, *, excused: bool = False) -> Iterator[Violation]:
@@ -74,7 +74,7 @@ def reopened(line: Timeline) -> Iterator[Violation]:
     """After a close, nothing more: neither by writers nor for readers."""
     for append in line.appends:
         life = line.lives.get((append.stream, generation_of(append.id)))
-        if life and append.outcome == "ok" and append.status == 200 and life.closed < append.began:
+        if life and is_first(append) and life.closed < append.began:
             yield seen_by("reopened", append, f"{append.id} was accepted after the close")
     for life in line.audited:
         if life.closed < inf and not life.ends_closed:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import product
 from math import inf
 
-from loadtest.verify.history import FINAL, LIVE, MODES
-from loadtest.verify.plan import FAULT_RATES
+from loadtest.verify.history import FINAL, LIVE, MODES, NO_SPACE
+from loadtest.verify.plan import FAULT_RATES, FULL_JOURNAL
 from loadtest.verify.timeline import Timeline
 
 # What a step leaves in the history, where that is not a record of its own name. A snapshot may be
@@ -25,6 +25,7 @@ def find_missing(line: Timeline) -> list[str]:
         *_traffic(line),
         *_steps(line),
         *_effects(line),
+        *_full_journals(line),
         *_audits(line),
         *_last_looks(line),
     ]
@@ -77,6 +78,16 @@ def _effects(line: Timeline) -> Iterator[str]:
     kinds = {kind for place in places for kind in FAULT_RATES[place]}
     for kind in sorted(kinds - {injected.fault for injected in line.injected}):
         yield f"an injected {kind}"
+
+
+def _full_journals(line: Timeline) -> Iterator[str]:
+    """A journal that is filled is full at some time."""
+    for each in line.rounds:
+        if each.fault == FULL_JOURNAL and not any(
+            append.status == NO_SPACE and each.began <= append.ended <= each.recovered
+            for append in line.appends
+        ):
+            yield f"a refusal for want of room at {each.began:.1f} s"
 
 
 def _audits(line: Timeline) -> Iterator[str]:

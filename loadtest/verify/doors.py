@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from loadtest.verify.history import Outcome
+from loadtest.verify.history import NO_SPACE, Outcome
 from loadtest.verify.keyring import Token
 from protocol.heads import ReplyHead, parse_head
 from protocol.names import ACCESS_KEY
@@ -33,6 +33,10 @@ class Door:
     name: str
     url: str
     key: str = ""
+
+    @property
+    def is_origin(self) -> bool:
+        return self.key != ""
 
     def headers(self, token: Token | None) -> dict[str, str]:
         bearer = {"Authorization": f"Bearer {token.text}"} if token else {}
@@ -74,6 +78,8 @@ class Answer:
     @property
     def outcome(self) -> Outcome:
         if self.trouble == REFUSED or 300 <= self.status < 500:
+            return "refused"
+        if self.status == NO_SPACE and self.door.is_origin:
             return "refused"
         return "ok" if 200 <= self.status < 300 and not self.trouble else "unknown"
 

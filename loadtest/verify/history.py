@@ -15,11 +15,13 @@ from msgspec import Struct
 from loadtest.verify.plan import Step
 
 Outcome = Literal["ok", "refused", "unknown"]
-Mode = Literal["catch-up", "long-poll", "sse", "final"]
+Mode = Literal["catch-up", "long-poll", "sse", "final", "head"]
 SHUT_OUT = (401, 403)
+NO_SPACE = 507
 LIVE: tuple[Mode, ...] = ("long-poll", "sse")  # in which a reader waits
 MODES: tuple[Mode, ...] = ("catch-up", *LIVE)
 FINAL: Mode = "final"  # catch-up in the last look
+HEAD: Mode = "head"  # asks for the tail only
 
 
 class Run(Struct, tag="run", omit_defaults=True):
@@ -107,6 +109,42 @@ class Fault(Struct, tag="fault", omit_defaults=True, kw_only=True):
     ended: float
 
 
+class Round(Struct, tag="round", omit_defaults=True, kw_only=True):
+    """One fault in a cluster, from its beginning until every shard took writes again."""
+
+    fault: str
+    victims: list[str]  # processes and links
+    shards: list[int]  # that the victim owned, or that were cut off with it
+    began: float
+    healed: float  # nothing is done to it any more
+    recovered: float = 0.0  # 0: it did not within the time that it was given
+    stuck: list[str] = []  # what had not recovered by then, and what the cluster says about it
+    paused: bool = False  # the victims were stopped, and could not answer
+
+
+class Stall(Struct, tag="stall", kw_only=True):
+    """The clients themselves did not run: the machine was busy with others."""
+
+    began: float
+    ended: float
+
+
+class ForkResult(Struct, tag="fork", omit_defaults=True, kw_only=True):
+    """A fork was created, appended to and read through one door. `offset` is where it was forked;
+    ids of its source have the source's name before them."""
+
+    stream: str
+    source: str
+    generation: int  # of the source
+    offset: str
+    door: str
+    began: float
+    ended: float
+    ids: list[str]
+    acknowledged: list[str]
+    damage: str = ""
+
+
 class Injected(Struct, tag="injected", kw_only=True):
     """How often a proxy did one kind of harm, by its own log."""
 
@@ -135,7 +173,21 @@ class End(Struct, tag="end", kw_only=True):
     at: float
 
 
-Record = Run | Append | ReadResult | Change | Truth | Fault | Injected | Published | Withdrawn | End
+Record = (
+    Run
+    | Append
+    | ReadResult
+    | Change
+    | Truth
+    | Fault
+    | Round
+    | Stall
+    | ForkResult
+    | Injected
+    | Published
+    | Withdrawn
+    | End
+)
 _decoder = msgspec.json.Decoder(Record)
 _encode = msgspec.json.Encoder().encode
 

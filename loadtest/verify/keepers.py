@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Literal
 
@@ -39,27 +40,50 @@ class World:
 
     doors: Doors
     front: list[Door]  # ways in, for everyone but the auditors
-    origin: Door
+    origins: list[Door]
     keyring: Keyring
     recorder: Recorder
     random: Random
     stopping: asyncio.Event
+    is_guarded: bool = True  # every door asks for a token
+    _frozen: bool = False
+    _frozen_at: float = inf
+    _thawed_at: float = -inf
 
-    def choose_door(self) -> Door:
-        return self.random.choice(self.front)
-
-    async def ask(self, subject: str, request: Request) -> Answer:
-        """By any door, with the newest token."""
+    async def ask(self, subject: str, request: Request, front: list[Door] | None = None) -> Answer:
+        """By any door, or by one of these, with the newest token."""
         token = self.keyring.token(subject)
-        return await self.doors.ask(self.choose_door(), token, request)
+        door = self.random.choice(front or self.front)
+        return await self.doors.ask(door, token, request)
+
+    def note_frozen(self, *, is_frozen: bool) -> None:
+        """A process or a link keeps what it was sent, and may deliver it later."""
+        self._frozen = is_frozen
+        if is_frozen:
+            self._frozen_at = self.doors.now()
+        else:
+            self._thawed_at = self.doors.now()
+
+    async def outlive_ghosts(self, last_unknown: float) -> None:
+        """Until whatever got no answer has arrived somewhere or died."""
+        while True:
+            was_frozen = last_unknown + GHOST_SECS >= self._frozen_at
+            if not (was_frozen and self._frozen):
+                since = max(last_unknown, self._thawed_at) if was_frozen else last_unknown
+                if self.doors.now() >= since + GHOST_SECS:
+                    return
+            await asyncio.sleep(RETRY_SECS)
 
     def note_published(self, key: str) -> None:
         self.recorder.add(Published(key=key, at=self.doors.now()))
 
 
 class Keeper:
-    def __init__(self, world: World, stream: str, kind: str) -> None:
+    def __init__(
+        self, world: World, stream: str, kind: str, front: list[Door] | None = None
+    ) -> None:
         self._world = world
+        self._front = front
         self.stream = stream
         self.kind = kind
         self.generation = -1
@@ -70,8 +94,18 @@ class Keeper:
         self._writing = 0
         self._all_quiet = asyncio.Event()
         self._all_quiet.set()
-        self._last_unknown = -GHOST_SECS
+        self._last_unknown = -inf
         self._work = asyncio.Lock()
+
+    @property
+    def front(self) -> list[Door]:
+        """Ways in for its clients."""
+        return self._front or self._world.front
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is at something, so that more would have to wait."""
+        return self._work.locked()
 
     @property
     def tail(self) -> str:
@@ -102,7 +136,7 @@ class Keeper:
 
     # -- changes -----------------------------------------------------------------------------------
 
-    async def do(self, what: Literal["create", "recreate", "close", "snapshot", "audit"]) -> None:
+    async def do(self, what: str) -> None:
         """One thing after another."""
         async with self._work:
             match what:
@@ -123,14 +157,15 @@ class Keeper:
                         await self._insist("snapshot")
                 case "audit":
                     await self._audit()
+                case unknown:
+                    raise ValueError(f"a keeper cannot {unknown}")
 
     async def _create(self) -> None:
         self.generation += 1
         self._audited, self._count = START, 0
         self.recent.clear()
         self.is_closed = False
-        ghosts_until = self._last_unknown + GHOST_SECS
-        await asyncio.sleep(max(0.0, ghosts_until - self._world.doors.now()))
+        await self._world.outlive_ghosts(self._last_unknown)
         await self._insist("create")
         self.may_write.set()
 
@@ -138,7 +173,9 @@ class Keeper:
         """Until it is done, or certainly cannot be."""
         since, first = self._world.doors.now(), True
         while True:
-            answer = await self._world.ask(KEEPER, self._request(action))
+            # Through a gateway, if clients use one: it must know of what is no longer there.
+            doors = [door for door in self.front if not door.is_origin] or self.front
+            answer = await self._world.ask(KEEPER, self._request(action), doors)
             outcome = _outcome(action, answer, first)
             self._world.recorder.add(
                 Change(
@@ -186,7 +223,7 @@ class Keeper:
         while not is_over:
             since = world.doors.now()
             request = Request(self.stream, query={"offset": self._audited})
-            while (answer := await world.doors.ask(world.origin, None, request)).trouble:
+            while (answer := await self._ask_origin(request)).trouble:
                 await self._pause(since, "audit")
             ids, damage = Decoder(self.stream, self.kind).ids([answer.body])
             reached, is_over = answer.head.next_offset, answer.head.up_to_date
@@ -207,6 +244,10 @@ class Keeper:
             )
             self._audited = reached
             self._count += len(ids)
+
+    async def _ask_origin(self, request: Request) -> Answer:
+        world = self._world
+        return await world.doors.ask(world.random.choice(world.origins), None, request)
 
 
 def _outcome(action: Action, answer: Answer, first: bool) -> Outcome:

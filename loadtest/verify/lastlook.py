@@ -75,7 +75,7 @@ class LastReader(Reader):
 
 
 async def look_last(world: World, keepers: Sequence[Keeper]) -> None:
-    doors = list({door.name: door for door in [*world.front, world.origin]}.values())
+    doors = list({door.name: door for door in [*world.front, *world.origins]}.values())
     await asyncio.gather(*(_tell_news(world, keeper, doors) for keeper in keepers))
     for keeper in keepers:
         await keeper.do("audit")

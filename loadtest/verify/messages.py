@@ -42,14 +42,17 @@ class Message(NamedTuple):
         return f"{self.generation}.{self.producer}.{self.seq}"
 
 
+PLAIN_WRITER = "plain"  # producers whose name begins so never repeat a message, and may leave gaps
+
+
 def generation_of(message_id: str) -> int:
     return int(message_id.partition(".")[0])
 
 
-def encode(kind: str, message: Message) -> bytes:
-    """The body of an append."""
+def encode(kind: str, message: Message, size_bytes: int = 0) -> bytes:
+    """The body of an append; a JSON message may have any size."""
     if kind == JSON:
-        size = JSON_BYTES[(message.seq * 7 + message.generation) % len(JSON_BYTES)]
+        size = size_bytes or JSON_BYTES[(message.seq * 7 + message.generation) % len(JSON_BYTES)]
         return json.dumps({"m": _core(message, size, kind)}, ensure_ascii=False).encode()
     if kind == TEXT:
         return _core(message, FIXED_BYTES[kind] - 1, kind).encode() + b"\n"

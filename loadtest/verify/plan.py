@@ -7,10 +7,13 @@ time. The last part of a run is quiet, so that everyone can catch up.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 ORIGIN, REDIS, ENVOY = "origin", "redis", "envoy"
 FAULTS, NETWORK = "faults", "network"  # proxies that do harm
+FULL_JOURNAL = "full-journal"
+CLUSTER = "cluster"  # the origins of a cluster and what they stand on: harm to any is felt at all
 HARM = {  # gateways are killed and stopped
     ORIGIN: ("kill", "pause"),
     REDIS: ("kill",),
@@ -64,6 +67,11 @@ def make_plan(
         *_rotations(random, quiet, seconds - quiet),
     ]
     return sorted(steps, key=lambda step: step.at)
+
+
+def endless_changes(random: Random, streams: Sequence[str]) -> Iterator[Step]:
+    """For a run whose end is not known yet."""
+    return _changes(random, 0.0, inf, streams)
 
 
 def _disturbances(random: Random, at: float, until: float, parts: Sequence[str]) -> Iterator[Step]:

@@ -20,12 +20,13 @@ RETRY_SECS = (0.05, 0.3)
 FORBIDDEN = 0.02  # how often an intruder tries his luck
 
 
-@dataclass(slots=True)
+@dataclass
 class Producer:
     world: World
     keeper: Keeper
     name: str
     pause_s: float
+    size_bytes: int = 0  # of a JSON message; 0: different ones
     _generation: int = -1
     _number: int = 0
 
@@ -45,7 +46,7 @@ class Producer:
                 await asyncio.sleep(random.uniform(0, 2 * self.pause_s))
             else:
                 await asyncio.sleep(random.uniform(*RETRY_SECS))
-            if random.random() < FORBIDDEN:
+            if self.world.is_guarded and random.random() < FORBIDDEN:
                 await self._send(self._message()._replace(producer=INTRUDER, seq=0), INTRUDER)
 
     async def say_one(self, until: float) -> None:
@@ -67,21 +68,20 @@ class Producer:
             self.keeper.note_unknown()
         if answer.outcome != "ok":
             return False
-        if answer.status == 200:
+        if self._tells_its_end(answer):
             self.keeper.note_offset(answer.head.next_offset)
         return True
+
+    def _tells_its_end(self, answer: Answer) -> bool:
+        """A producer's 204 has the tail of the moment: what it sent was there before."""
+        return answer.status == 200
 
     async def _send(self, message: Message, subject: str) -> Answer:
         """The incarnation is the epoch: what comes too late for its own is refused by the next."""
         keeper = self.keeper
-        headers = {
-            "Content-Type": keeper.kind,
-            PRODUCER_ID: message.producer,
-            PRODUCER_EPOCH: str(message.generation),
-            PRODUCER_SEQ: str(message.seq),
-        }
-        request = Request(keeper.stream, "POST", headers, body=encode(keeper.kind, message))
-        answer = await self.world.ask(subject, request)
+        headers = {"Content-Type": keeper.kind, **self._headers(message)}
+        body = encode(keeper.kind, message, self.size_bytes)
+        answer = await self._ask(subject, Request(keeper.stream, "POST", headers, body=body))
         self.world.recorder.add(
             Append(
                 id=message.id,
@@ -94,6 +94,30 @@ class Producer:
             )
         )
         return answer
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        return {
+            PRODUCER_ID: message.producer,
+            PRODUCER_EPOCH: str(message.generation),
+            PRODUCER_SEQ: str(message.seq),
+        }
+
+    async def _ask(self, subject: str, request: Request) -> Answer:
+        return await self.world.ask(subject, request, self.keeper.front)
+
+
+class Appender(Producer):
+    """Appends without producer headers, so it never repeats what may have been stored."""
+
+    async def _try(self) -> bool:
+        await super()._try()
+        return True
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        return {}
+
+    def _tells_its_end(self, answer: Answer) -> bool:
+        return True
 
 
 def _code_of(answer: Answer) -> str:

@@ -121,7 +121,9 @@ class Reader:
             progress.offset = last.asked
         answer = await self._ask({"offset": progress.offset}, headers)
         if answer.status == 304 and last is not None:
-            self._record(answer, Told(last.ids, head=progress.head))
+            # A chunk that ended at a boundary stays as it is when more follows: it says so now.
+            head = answer.head if answer.head.next_offset else progress.head
+            self._record(answer, Told(last.ids, head=head))
             progress.offset = last.next
         else:
             await self._take(answer)
@@ -209,7 +211,7 @@ class Reader:
     def _choose(self) -> tuple[Door, Token]:
         if self._token is None or self._random.random() < self.renewing:
             self._token = self.world.keyring.token(self.subject)
-        return self.door or self.world.choose_door(), self._token
+        return self.door or self.world.random.choice(self.keeper.front), self._token
 
     async def _ask(
         self,

@@ -25,6 +25,7 @@ from loadtest.verify.timeline import sort_history
 from loadtest.verify.verdict import describe
 
 FILE = "history.jsonl"  # in the folder of its run
+FILES = "history*.jsonl"  # a cluster's run has several
 SHORT = {JSON: "json", TEXT: "text", BINARY: "binary"}
 STREAMS = {f"verify/{area}/{SHORT[kind]}": kind for area in AREAS for kind in KINDS}
 
@@ -64,8 +65,8 @@ async def verify(
     return judge(recorder.records, tell)
 
 
-def read_history(folder: Path) -> list[Record]:
-    with (folder / FILE).open("rb") as file:
+def read_history(path: Path) -> list[Record]:
+    with path.open("rb") as file:
         return list(parse_lines(file))
 
 
@@ -89,7 +90,7 @@ async def campaign(
     recorder.add(run)
     async with open_doors() as doors:
         random = Random(run.seed)
-        world = World(doors, front, origin, keyring, recorder, random, asyncio.Event())
+        world = World(doors, front, [origin], keyring, recorder, random, asyncio.Event())
         world.note_published(keyring.signing)
         keepers = {name: Keeper(world, name, kind) for name, kind in STREAMS.items()}
         await asyncio.gather(*(keeper.do("create") for keeper in keepers.values()))

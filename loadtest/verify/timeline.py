@@ -14,16 +14,19 @@ from loadtest.verify.history import (
     Change,
     End,
     Fault,
+    ForkResult,
     Injected,
     Operation,
     Published,
     ReadResult,
     Record,
+    Round,
     Run,
+    Stall,
     Truth,
     Withdrawn,
 )
-from loadtest.verify.messages import generation_of
+from loadtest.verify.messages import PLAIN_WRITER, generation_of
 from loadtest.verify.plan import Step
 
 # How long after an outage a notice may be late: reconnecting, and telling everyone of the gap.
@@ -48,6 +51,12 @@ def seen_by(name: str, operation: Operation, text: str) -> Violation:
     how = f", {operation.mode}" if isinstance(operation, ReadResult) else ""
     who = f"{operation.who} by {operation.door}{how}"
     return Violation(name, operation.stream, operation.ended, f"{who}: {text}")
+
+
+def is_first(append: Append) -> bool:
+    """Whether an acknowledgement is of something new, and has its end. A producer's 204 is of what
+    was there before, and has the tail of the moment."""
+    return append.outcome == "ok" and (append.status == 200 or append.who.startswith(PLAIN_WRITER))
 
 
 @dataclass(slots=True)
@@ -104,6 +113,9 @@ class Timeline:
     injected: list[Injected]
     published: dict[str, float]  # key -> when
     withdrawn: dict[str, float]
+    rounds: list[Round] = field(default_factory=list)
+    stalls: list[Stall] = field(default_factory=list)
+    forks: list[ForkResult] = field(default_factory=list)
     lives: dict[tuple[str, int], Life] = field(default_factory=dict)
     _of_stream: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
 
@@ -170,6 +182,9 @@ def sort_history(records: Iterable[Record]) -> Timeline:
         injected=of[Injected],
         published={key.key: key.at for key in of[Published]},
         withdrawn={key.key: key.at for key in of[Withdrawn]},
+        rounds=of[Round],
+        stalls=of[Stall],
+        forks=of[ForkResult],
     )
     truths: dict[tuple[str, int], list[Truth]] = defaultdict(list)
     for truth in of[Truth]:
@@ -221,7 +236,7 @@ def _promise(line: Timeline) -> None:
         sent.began = min(sent.began, append.began)
         if append.outcome == "ok":
             sent.acknowledged = min(sent.acknowledged, append.ended)
-            if append.status == 200:  # a 204 has the tail of the moment
+            if is_first(append):
                 sent.offsets.append(append.next)
                 life.acks.append((append.ended, append.next))
                 if append.id in life.places:

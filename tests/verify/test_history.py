@@ -38,7 +38,7 @@ def write(folder: Path, history: Honest) -> bytes:
 def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
     history = a_history()
     write(tmp_path, history)
-    assert read_history(tmp_path) == history.records
+    assert read_history(tmp_path / FILE) == history.records
 
 
 def test_half_a_line_at_the_end_is_left_out(tmp_path: Path) -> None:

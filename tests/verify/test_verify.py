@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.verify.history import Append, Fault, ReadResult, Run
-from loadtest.verify.run import read_history
+from loadtest.verify.run import FILE, read_history
 from tests.helpers.require import need
 from tests.helpers.server import ROOT
 
@@ -38,7 +38,7 @@ def test_a_fleet_keeps_its_promises_for_a_minute_of_faults(tmp_path: Path) -> No
         timeout=PATIENCE_SECS,
     )
     assert run.returncode == 0, run.stdout[-5000:] + run.stderr[-2000:]
-    history = read_history(out)
+    history = read_history(out / FILE)
     heading = history[0]
     assert isinstance(heading, Run)
     served = Counter(type(record).__name__ for record in history)
