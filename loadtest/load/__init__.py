@@ -9,12 +9,15 @@ session     a client that paces and counts
 readers     readers that wait, follow and catch up, at a given pace
 crowd       thousands of waiting readers, as fast as possible
 wrk         a generator in C, for rows that Python would limit (`requests.lua`)
+owners      requests that go straight to the owner of each stream
 
 Scenarios:
 
 paced       those of `weir load`: readers and writers at a given pace, on any target
 compare     the same on peers
 origin      those of `make bench` for the origin: short rounds on peers, with goals
+cluster     the same for a cluster of origins: appends and reads
+takeovers   the same after an owner was killed
 gateway     the same for the gateway
 state       the same for compacted State streams
 analytics   the same for the Spark pipeline

@@ -25,7 +25,7 @@ from loadtest.load.report import KEPT, judge_all, render_text
 from loadtest.load.run import describe_machine, raise_descriptor_limit
 from loadtest.load.suites import SUITES, Suite
 from loadtest.load.wrk import ensure_wrk
-from loadtest.peers.memory import read_machine
+from loadtest.peers.memory import MB, read_machine
 from loadtest.peers.names import BEFORE, OURS
 
 DISK_PROBES = 40
@@ -65,6 +65,8 @@ def run_suite(suite: Suite, options: argparse.Namespace) -> int:
     plan = QUICK if options.quick else Plan()
     plan = replace(plan, lines=options.lines or plan.lines, peers=tuple(peers))
     plan = replace(plan, seconds=options.seconds or plan.seconds)
+    plan = replace(plan, streams=options.streams or plan.streams)
+    plan = replace(plan, journal_bytes=(options.journal_mb or 0) * MB or plan.journal_bytes)
     run_all(suite, scenarios, plan, options.dir, results)
     done = replace(suite, scenarios=tuple(scenarios))
     print(render_text(done, results), flush=True)
@@ -83,6 +85,8 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--before", type=Path, help="another checkout: our servers there compete")
     parser.add_argument("--lines", type=int, help="of access logs; default: 10,000,000")
     parser.add_argument("--seconds", type=float, help="of each scenario of `weir load`")
+    parser.add_argument("--streams", type=int, help="to recover; default: 100,000")
+    parser.add_argument("--journal-mb", type=int, help="to replay; default: 1,000")
     parser.add_argument("--dir", type=Path, default=Path(".bench"), help="on the disk to measure")
     parser.add_argument("--out", type=Path, help=f"folder for the results (whole suites: {KEPT})")
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")

@@ -9,7 +9,7 @@ from typing import Self
 from loadtest.errors import RunFailedError
 from loadtest.load.connection import Broken, Connection, Target, connect
 from loadtest.load.replies import Reply
-from protocol.names import STREAM_CLOSED
+from protocol.names import ACCESS_KEY, STREAM_CLOSED
 from protocol.offsets import START
 
 ROOT = "/v1/stream/"
@@ -42,11 +42,17 @@ class Client:
     """Requests take turns with the tokens; there are as many connections as requests under way."""
 
     def __init__(
-        self, target: Target, tokens: Sequence[str] = (), *, content_type: str = BINARY
+        self,
+        target: Target,
+        tokens: Sequence[str] = (),
+        *,
+        content_type: str = BINARY,
+        access_key: str = "",
     ) -> None:
         self.target = target
         self._tokens = cycle(tokens or [""])
         self._content_type = content_type
+        self._always = [f"{ACCESS_KEY}: {access_key}"] if access_key else []
         self._idle: list[Connection] = []
 
     async def __aenter__(self) -> Self:
@@ -69,7 +75,8 @@ class Client:
         content_type: str = "",
     ) -> bytes:
         """`lines` are further header lines."""
-        head = [f"{method} {ROOT}{path}{query} HTTP/1.1", f"Host: {self.target.authority}", *lines]
+        head = [f"{method} {ROOT}{path}{query} HTTP/1.1", f"Host: {self.target.authority}"]
+        head += [*self._always, *lines]
         if token := next(self._tokens):
             head.append(f"Authorization: Bearer {token}")
         if body is not None:

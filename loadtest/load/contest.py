@@ -21,6 +21,7 @@ import uvloop
 
 from loadtest.errors import RunFailedError
 from loadtest.load.goals import Measure
+from loadtest.peers.clusters import LEASE_SECS
 from loadtest.peers.memory import OtherWork, await_idle, cpu_seconds
 from loadtest.peers.names import OURS
 from loadtest.peers.process import Server
@@ -40,12 +41,27 @@ class Plan:
     load_s: float = 2.0
     bulk_s: float = 1.5
     lines: int = 10_000_000  # of access logs
+    kills: int = 6  # of owners in a cluster
+    lease_secs: float = LEASE_SECS
+    journal_bytes: int = 1_000_000_000  # that a new owner replays
+    streams: int = 100_000  # that are recovered
     folder: Path = Path(".bench")  # for what trials write themselves
     seconds: float | None = None  # of a paced scenario, if not its own
     peers: tuple[str, ...] = ()  # who takes part
 
 
-QUICK = Plan(rounds=1, crowd_rounds=1, load_s=1.0, bulk_s=1.0, lines=500_000, seconds=2.0)
+QUICK = Plan(
+    rounds=1,
+    crowd_rounds=1,
+    load_s=1.0,
+    bulk_s=1.0,
+    lines=500_000,
+    kills=1,
+    lease_secs=LEASE_SECS / 2,
+    journal_bytes=64_000_000,
+    streams=5_000,
+    seconds=2.0,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from loadtest.load import analytics, compare, gateway, origin, state
+from loadtest.load import analytics, cluster, compare, gateway, origin, state
 from loadtest.load.contest import Contest, LaunchPeer, Trial
 from loadtest.load.goals import no_worse
 from loadtest.load.table import Board
 from loadtest.peers import names
+from loadtest.peers.clusters import CLUSTERS
 from loadtest.peers.debian import ensure_debian
 from loadtest.peers.names import BEFORE, OURS, WORDS
 from loadtest.peers.process import Server, run_process
@@ -80,7 +81,13 @@ def _judge_by_before(scenario: Contest | Trial) -> Contest | Trial:
 
 @contextmanager
 def open_origin_stage(scratch: Path, servers: Servers) -> Iterator[LaunchPeer]:
-    yield lambda peer: run_peer(servers[peer], Stage(scratch / peer), scratch / f"{peer}.log")
+    @contextmanager
+    def launch(peer: str) -> Iterator[Server]:
+        folder = scratch / peer
+        with run_peer(servers[peer], Stage(folder), scratch / f"{peer}.log") as server:
+            yield replace(server, data_dir=folder)
+
+    yield launch
 
 
 @contextmanager
@@ -132,6 +139,20 @@ SUITES = (
         ),
         open_origin_stage,
         ORIGINS,
+    ),
+    Suite(
+        "cluster",
+        "Three nodes on one machine (storage cluster: three NATS servers that sync always, an S3"
+        " server, one disk) beside one origin (file-durable) and the reference server in file mode."
+        " Requests go straight to the owner of each stream.",
+        {name: peer.ensure for name, peer in CLUSTERS.items()},
+        cluster.SCENARIOS,
+        Board(
+            {OURS: "cluster", names.DURABLE: "file-durable", names.FILE: "node file"},
+            ratios=(names.DURABLE, names.FILE),
+        ),
+        open_origin_stage,
+        CLUSTERS,
     ),
     Suite(
         "gateway",

@@ -5,6 +5,7 @@ import resource
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from loadtest.errors import RunFailedError
 from loadtest.peers.debian import ensure_debian
@@ -29,6 +30,13 @@ class WrkResult:
         return self.requests / self.duration_s
 
 
+class Lane(NamedTuple):
+    """Streams, and the port where requests for them go."""
+
+    port: int
+    paths: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Connections that send one kind of request round the streams PREFIX-0, PREFIX-1 ..."""
@@ -40,6 +48,26 @@ class Load:
     body_bytes: int = 0
     unlike: bool = False
     tokens: Path | None = None
+    lanes: tuple[Lane, ...] = ()
+    """Instead of numbered streams at one port; each has its part of the connections."""
+    access_key: str = ""
+    """Of those who are asked in lanes."""
+
+    @property
+    def threads(self) -> int:
+        """One for each lane. Every thread has as many connections, so that of 64 in 3 lanes there
+        are 63."""
+        return min(max(len(self.lanes), 1), self.connections)
+
+    @property
+    def words(self) -> list[str]:
+        """For requests.lua."""
+        words = [self.method, self.prefix, str(self.streams), str(self.body_bytes)]
+        if self.lanes:
+            lanes = (f"{lane.port}:{','.join(lane.paths)}" for lane in self.lanes)
+            return [*words, "lanes", self.access_key, *lanes]
+        words += ["unlike"] if self.unlike else []
+        return words + ([str(self.tokens)] if self.tokens else [])
 
 
 def parse_result(output: str) -> WrkResult:
@@ -77,15 +105,14 @@ def ensure_wrk() -> None:
 def run_wrk(port: int, load: Load, seconds: float) -> tuple[WrkResult, float]:
     """Run the load; the checked result and the CPU seconds that wrk itself took."""
     before = _children_cpu_s()
-    command = ["wrk", "-t1", f"-c{load.connections}", f"-d{max(round(seconds), 1)}s"]
+    command = ["wrk", f"-t{load.threads}", f"-c{load.connections}"]
     command += [
+        f"-d{max(round(seconds), 1)}s",
         f"--timeout={REPLY_TIMEOUT_SECS}s",
         f"--script={SCRIPT}",
         f"http://127.0.0.1:{port}",
     ]
-    command += ["--", load.method, load.prefix, str(load.streams), str(load.body_bytes)]
-    command += ["unlike"] if load.unlike else []
-    command += [str(load.tokens)] if load.tokens else []
+    command += ["--", *load.words]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=seconds + 60, check=False

@@ -45,6 +45,11 @@ def parse_cpu_ticks(text: str) -> int:
     return int(words[11]) + int(words[12])
 
 
+def parse_read(text: str) -> int:
+    """The bytes of all read calls in a /proc/PID/io file."""
+    return int(text.partition("rchar:")[2].split(maxsplit=1)[0])
+
+
 def parse_machine(text: str) -> MachineTicks:
     """The first line of /proc/stat."""
     ticks = [int(word) for word in text.splitlines()[0].split()[1:9]]
@@ -86,6 +91,15 @@ def cpu_seconds(pid: int) -> float:
         with suppress(OSError):
             ticks += parse_cpu_ticks(Path(f"/proc/{member}/stat").read_text())
     return ticks / TICKS_PER_S
+
+
+def bytes_read(pid: int) -> int:
+    """What it has read from files by now, be they in the page cache or not; mapped ones apart."""
+    total = 0
+    for member in process_tree(pid):
+        with suppress(OSError):
+            total += parse_read(Path(f"/proc/{member}/io").read_text())
+    return total
 
 
 class OtherWork:

@@ -2,6 +2,7 @@
 
 OURS, BEFORE = "ours", "before"
 FILE, MEMORY = "node-file", "node-memory"
+DURABLE = "file-durable"
 NGINX, VARNISH, ENVOY, PLAIN_ENVOY = "nginx", "varnish", "envoy", "envoy-plain"
 NODE, NCHAN = "node", "nchan"
 REPLAY = "replay"
@@ -10,6 +11,7 @@ WORDS = {
     BEFORE: "before",
     FILE: "file",
     MEMORY: "memory",
+    DURABLE: "file-durable",
     NGINX: "nginx",
     VARNISH: "Varnish",
     ENVOY: "Envoy",

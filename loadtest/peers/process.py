@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,10 @@ class Start:
     environment: Mapping[str, str] = field(default_factory=dict)
     ready_url: str = ""
     """Answers 200 once it serves; without one it is enough that the port accepts."""
+    is_ready: Callable[[], bool] | None = None
+    """Decides instead; an `OSError` means no."""
+    stops_children: bool = False
+    """It ends its children in an order of its own: only it is asked to stop."""
 
 
 class Process:
@@ -92,6 +96,8 @@ class Process:
 
     def _serves(self, port: int) -> bool:
         with suppress(OSError):
+            if self._start.is_ready is not None:
+                return self._start.is_ready()
             if self._start.ready_url:
                 with urllib.request.urlopen(self._start.ready_url, timeout=2) as reply:
                     return bool(reply.status == 200)
@@ -115,8 +121,9 @@ class Process:
 
     def send_signal(self, number: signal.Signals) -> None:
         if self._process is not None:
+            alone = self._start.stops_children and number == signal.SIGTERM
             with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+                (os.kill if alone else os.killpg)(self._process.pid, number)
 
     async def restart(self) -> None:
         await asyncio.to_thread(self.stop)
@@ -149,7 +156,7 @@ class Process:
 class Server:
     """A running server; a proxy is read from at its own port and written to at its origin's."""
 
-    pid: int
+    first_pid: int
     port: int
     ready_s: float
     origin_port: int = 0
@@ -160,8 +167,18 @@ class Server:
     name: str = ""
 
     @property
+    def pid(self) -> int:
+        """Of the program that runs now: it may have been started again."""
+        return self.first_pid if self.process is None else self.process.pid
+
+    @property
     def write_port(self) -> int:
         return self.origin_port or self.port
+
+    async def restart(self) -> None:
+        """With the same command; it must have been told its port."""
+        assert self.process is not None
+        await self.process.restart()
 
 
 @contextmanager

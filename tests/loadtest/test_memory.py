@@ -2,13 +2,16 @@ import mmap
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 from loadtest.peers.memory import (
     MachineTicks,
     OtherWork,
+    bytes_read,
     parse_cpu_ticks,
     parse_machine,
     parse_parent,
+    parse_read,
     parse_status,
     process_tree,
     resident_bytes,
@@ -24,6 +27,14 @@ def test_status_sizes_are_bytes() -> None:
 
 def test_status_names_the_parent() -> None:
     assert parse_parent(STATUS) == 17
+
+
+def test_what_was_read_from_files_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1_000_000)
+    before = bytes_read(os.getpid())
+    (tmp_path / "file").read_bytes()
+    assert bytes_read(os.getpid()) - before >= 1_000_000
+    assert parse_read("rchar: 12\nwchar: 3\n") == 12
 
 
 def test_a_process_that_was_just_forked_counts_once() -> None:

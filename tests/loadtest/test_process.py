@@ -1,4 +1,5 @@
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from loadtest.errors import RunFailedError
 from loadtest.peers.process import SERVER_PORTS, Process, Server, Start, free_ports, run_process
 from tests.helpers.processes import is_gone
+from tests.helpers.rawhttp import wait_until
 
 LISTEN = """
 import os, socket, sys, time
@@ -43,6 +45,49 @@ def test_a_server_can_be_started_again(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().count("listening") == 2
     assert first > 0 and second > 0
     process.stop()
+
+
+def test_a_server_is_ready_when_it_says_so(tmp_path: Path) -> None:
+    looks: list[int] = []
+
+    def is_ready() -> bool:
+        looks.append(1)
+        if len(looks) == 1:
+            raise OSError("not yet")
+        return len(looks) > 2
+
+    with run_process(replace(listen(18081), is_ready=is_ready), tmp_path / "log") as server:
+        assert (server.port, len(looks)) == (18081, 3)
+
+
+FAMILY = """
+import signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+def stop(*_):
+    print("the child", "runs" if child.poll() is None else "has ended", flush=True)
+    child.kill()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+print("listening on http://127.0.0.1:1 now", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_parent_may_stop_its_children_itself(tmp_path: Path) -> None:
+    start = Start([sys.executable, "-c", FAMILY], stops_children=True)
+    process = Process(replace(start, is_ready=lambda: True, port=1), tmp_path / "log")
+    process.start()
+    wait_until(lambda: "listening" in (tmp_path / "log").read_text())
+    process.stop()
+    assert "the child runs" in (tmp_path / "log").read_text()
+
+
+async def test_a_server_has_the_process_that_runs(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    with run_process(listen(port), tmp_path / "log") as server:
+        before = server.pid
+        await server.restart()
+        assert server.pid not in (0, before) and is_gone(before)
 
 
 def test_a_server_that_does_not_start(tmp_path: Path) -> None:

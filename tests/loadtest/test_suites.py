@@ -12,9 +12,10 @@ from loadtest.peers.names import BEFORE, REPLAY
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        ([], ["origin", "gateway", "state", "analytics", "load"]),
+        ([], ["origin", "cluster", "gateway", "state", "analytics", "load"]),
         (["--suite", "gateway"], ["gateway"]),
         (["--only", "polls"], ["gateway"]),
+        (["--only", "cluster-takeover"], ["cluster"]),
         (["--only", "compacted"], ["state"]),
         (["--only", "loglines"], ["analytics"]),
         (["--only", "read64", "--only", "miss"], ["origin", "gateway"]),
@@ -30,7 +31,7 @@ def test_scenario_names_are_unique() -> None:
 
 
 def test_peers_of_a_contest_belong_to_its_suite() -> None:
-    gateway = SUITES[1]
+    gateway = SUITES[2]
     contests = [one for one in gateway.scenarios if isinstance(one, Contest)]
     assert set(chain(*(contest.peers or () for contest in contests))) == set(gateway.peers)
 
@@ -42,11 +43,12 @@ def test_the_board_shows_every_peer(suite: Suite) -> None:
 
 
 def test_another_checkout_competes_in_every_contest() -> None:
-    origin, gateway, state, analytics, load = (suite.beside(Path("elsewhere")) for suite in SUITES)
-    for suite in (origin, gateway, load):
+    suites = [suite.beside(Path("elsewhere")) for suite in SUITES]
+    origin, cluster, gateway, state, analytics, load = suites
+    for suite in (origin, cluster, gateway, load):
         assert set(suite.peers) == set(suite.servers) == set(suite.board.peers)
         contests = [one for one in suite.scenarios if isinstance(one, Contest)]
         for contest in contests:
             assert contest.peers is None or BEFORE in contest.peers
             assert all(measure.goals[-1].peer == BEFORE for measure in contest.measures)
-    assert (state, analytics) == SUITES[2:4]
+    assert (state, analytics) == SUITES[3:5]

@@ -17,7 +17,7 @@ FIGURES = {
     ("append64", "rate", MEMORY): {1: 25_000.0},
     ("idle", "ready", OURS): {1: 3.0},
 }
-ORIGIN, GATEWAY = SUITES[:2]
+ORIGIN, _, GATEWAY = SUITES[:3]
 
 
 @pytest.mark.parametrize(
