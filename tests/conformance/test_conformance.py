@@ -5,13 +5,19 @@ CONFORMANCE_TOKEN if there is one.
 """
 
 import os
-from collections.abc import Callable
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from protocol.clustermap import MAP_PATH, ClusterMap
 from tests.conformance.chapters import COUNTS, LEFT_OUT, count_chapters
 from tests.conformance.runner import (
     TESTS,
@@ -31,14 +37,18 @@ from tests.conformance.stacks import (
     need_reference,
     running_reference,
 )
+from tests.helpers.nats import cluster_name
 from tests.helpers.redis import running_redis
 from tests.helpers.require import need
-from tests.helpers.server import running_server
+from tests.helpers.server import launch, launch_cluster, run_weir, running_server, serving
+from weir.cluster.clusterfile import read_file
 
 URL = os.environ.get("CONFORMANCE_URL")
 PAIRS = [("url",)] if URL else [("memory", "file-fast"), ("file-durable", "acid")]
 # Redis has longer to answer than in production: a busy machine is not what is tested here.
 FLEET = {"DS_GATEWAY__WORKERS": "2", "DS_CACHE__REDIS_TIMEOUT_SECS": "2"}
+SPREAD_SECS = 60.0
+EACH_NODE = "WEIR_EACH_NODE" in os.environ  # not only one: `make conformance`
 Run = Callable[[Node, Path], Report]
 
 pytestmark = [pytest.mark.conformance, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -162,6 +172,71 @@ def test_gateway_fails_nothing_that_the_reference_server_passes(node: Node, tmp_
     assert len(direct.passed) + len(direct.failures) == TESTS
     if lost := through.lost_since(direct):
         pytest.fail("\n".join(list_failures(lost)), pytrace=False)
+
+
+# -- a cluster ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def three_nodes(folder: Path) -> Iterator[list[str]]:
+    """The URLs of three nodes of one cluster, each with some of the shards."""
+    settings = {
+        "DS_CLUSTER__NAME": cluster_name(folder),
+        "DS_CLUSTER__SHARDS": "6",
+        "DS_COLD__FS_PATH": str(folder / "objects"),
+        "DS_SERVER__LONG_POLL_TIMEOUT_SECS": "0.5",
+    }
+    with ExitStack() as stack:
+        urls = []
+        for number in (1, 2, 3):
+            own = settings | {"DS_SERVER__NODE_ID": f"n{number}"}
+            node = launch(folder / f"n{number}", "cluster", settings=own)
+            urls.append(stack.enter_context(serving(node)).url)
+        wait_until_spread(urls)
+        yield urls
+
+
+def wait_until_spread(urls: Sequence[str]) -> None:
+    """A long-poll of a shard that moves gets a 503."""
+    deadline = time.monotonic() + SPREAD_SECS
+    while not all(map(are_spread, urls)):
+        assert time.monotonic() < deadline, "the shards were not spread"
+        time.sleep(0.1)
+
+
+def are_spread(url: str) -> bool:
+    with urllib.request.urlopen(url + MAP_PATH, timeout=10) as answer:
+        found = msgspec.json.decode(answer.read(), type=ClusterMap)
+    counts = Counter(found.owners).values()
+    return len(counts) == 3 and max(counts) - min(counts) <= 1
+
+
+@ours_only
+@pytest.mark.parametrize("number", [0, 1, 2] if EACH_NODE else [2])
+def test_a_node_of_a_cluster_passes_the_whole_suite(
+    node: Node, tmp_path: Path, number: int
+) -> None:
+    """Its streams are spread over three nodes. Two runs at one cluster would use the same names."""
+    with three_nodes(tmp_path) as urls:
+        report = run_suite(node, Target(urls[number]), tmp_path / "report.json")
+    assert_complete(report)
+
+
+@ours_only
+def test_a_cluster_behind_gateways_passes_the_whole_suite(node: Node, tmp_path: Path) -> None:
+    """As `weir up --cluster` starts it: three NATS servers, S3, three nodes, two gateways."""
+    quick = {"DS_SERVER__LONG_POLL_TIMEOUT_SECS": "0.5"}
+
+    with serving(launch_cluster(tmp_path, settings=quick)) as cluster:
+        data = tmp_path / "data"
+        token = run_weir("token", "--key", str(data / "keys" / "dev-key.pem")).stdout.strip()
+        file = read_file(data)
+        assert file is not None
+        wait_until_spread([each.url for each in file.nodes])
+        gateway = file.gateways[-1]
+        report = run_suite(node, Target(gateway.url, token), tmp_path / "report.json")
+        assert cluster.stop() == 0
+    assert_complete(report)
 
 
 def assert_complete(report: Report, run: str = "") -> None:
