@@ -1,6 +1,6 @@
 """`weir cluster`: look at a cluster of origins. `status` is what its nodes say.
 
-Exit codes of `status`: 0 if every shard has an owner that serves it, 1 if not, 2 if no node answers.
+Exit codes of `status`: 0 if every shard is served, 1 if not, 2 if no node answers.
 """
 
 import argparse
