@@ -40,6 +40,7 @@ MAX_PENDING_BYTES = 32 * 1024 * 1024
 RESERVE_BYTES = 256 * 1024
 BACKPRESSURES = ("lost", "journal-silent", "journal-full", "objects-away")
 CLOSE_SECS = 5.0
+LINGER_SECS = 0.001  # a batch takes longer, and costs NATS as much as any other
 
 
 @dataclass(slots=True)
@@ -115,7 +116,12 @@ class ClusterStorage:
         recovered = await recover(self._journal, self._depot, self._node)
         self._streams = recovered.streams
         self._writer = JournalWriter(self._journal, self._lose)
-        self._commit = GroupCommit(seal=self._seal, writer=self._writer, publish=self._publish)
+        self._commit = GroupCommit(
+            seal=self._seal,
+            writer=self._writer,
+            publish=self._publish,
+            linger_secs=LINGER_SECS,
+        )
         self.flushes = Flushes(
             self._journal,
             self._depot,

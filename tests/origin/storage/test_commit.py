@@ -14,7 +14,7 @@ from protocol.stream import Renewed, StreamState
 class Store:
     """A storage of nothing: it notes its batches and lets the test hold or fail the writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, linger_secs: float = 0.0) -> None:
         self.written: list[list[int]] = []
         self.published: list[list[int]] = []
         self.failures: list[Exception] = []
@@ -24,6 +24,7 @@ class Store:
             seal=self._seal,
             writer=ThreadWriter(self._write, "test-commit"),
             publish=self._publish,
+            linger_secs=linger_secs,
         )
 
     def _seal(self, pending: list[Unit], size_bytes: int) -> Batch:
@@ -72,6 +73,35 @@ async def test_units_that_wait_leave_in_one_batch() -> None:
     assert store.written == [[0], list(range(1, 50))]
     assert store.published == store.written
     assert (store.commit.idle, store.commit.pending_bytes) == (True, 0)
+    await store.commit.drain()
+
+
+async def _land_the_first_of_two(store: Store) -> "asyncio.Future[None]":
+    """Unit 0 is stored, and unit 1 came meanwhile."""
+    store.free.clear()
+    first = store.add(0)
+    await asyncio.sleep(0)
+    second = store.add(1)
+    store.free.set()
+    await first
+    return second
+
+
+async def test_a_batch_lingers_for_those_who_were_in_the_last_one() -> None:
+    store = Store(linger_secs=60.0)
+    second = await _land_the_first_of_two(store)
+    assert store.written == [[0]]
+    await asyncio.gather(second, store.add(2))  # as many as before: nobody else is waited for
+    assert store.written == [[0], [1, 2]]
+    await store.commit.drain()
+
+
+async def test_a_batch_does_not_linger_for_ever() -> None:
+    store = Store(linger_secs=0.001)
+    await (await _land_the_first_of_two(store))
+    assert store.written == [[0], [1]]
+    await store.add(2)  # nothing is in flight: at once
+    assert store.written == [[0], [1], [2]]
     await store.commit.drain()
 
 
