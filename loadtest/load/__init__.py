@@ -18,6 +18,7 @@ compare     the same on peers
 origin      those of `make bench` for the origin: short rounds on peers, with goals
 cluster     the same for a cluster of origins: appends and reads
 takeovers   the same after an owner was killed
+bounds      what much data takes of its nodes
 gateway     the same for the gateway
 state       the same for compacted State streams
 analytics   the same for the Spark pipeline

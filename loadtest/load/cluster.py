@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
 
+from loadtest.load.bounds import CACHE_BYTES, JOURNALS_BYTES, try_bounds
 from loadtest.load.client import WrongAnswerError, expect
 from loadtest.load.contest import Contest, Launch, Plan, Sample, Sides, Stopwatch, Trial
 from loadtest.load.goals import Measure, at_least, below, less, more
@@ -18,7 +19,7 @@ from loadtest.load.owners import Owners
 from loadtest.load.takeovers import contest_recovery, try_replay, try_takeovers
 from loadtest.load.wrk import run_wrk
 from loadtest.peers.clusters import Cluster, find_cluster, run_cluster
-from loadtest.peers.memory import bytes_read
+from loadtest.peers.memory import MB, bytes_read
 from loadtest.peers.names import DURABLE, FILE, OURS
 from loadtest.peers.process import Server
 from protocol.offsets import START
@@ -212,5 +213,23 @@ SCENARIOS: tuple[Contest | Trial, ...] = (
         more("streams", ""),
         less("served", "s"),
         less("after the lease", "s"),
+    ),
+    Trial(
+        "cluster-bounds",
+        "what much data takes of a node with a 256 MiB cache and 1 GiB of journals",
+        (
+            more("streams", ""),
+            more("written", "MB"),
+            more("a second", "MB"),
+            more("read again", "MB"),
+            less("node before", "MB"),
+            less("node", "MB", below(1000)),
+            less("cache", "MB", below(1.05 * CACHE_BYTES / MB)),
+            less("journals", "MB", below(1.05 * JOURNALS_BYTES / MB)),
+            less("NATS disk", "MB"),
+        ),
+        try_bounds,
+        in_quick=False,
+        needs_wrk=True,
     ),
 )

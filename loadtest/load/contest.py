@@ -44,6 +44,7 @@ class Plan:
     kills: int = 6  # of owners in a cluster
     lease_secs: float = LEASE_SECS
     journal_bytes: int = 1_000_000_000  # that a new owner replays
+    bound_bytes: int = 10_000_000_000  # written where memory and disk must stay bounded
     streams: int = 100_000  # that are recovered
     folder: Path = Path(".bench")  # for what trials write themselves
     seconds: float | None = None  # of a paced scenario, if not its own
@@ -59,6 +60,7 @@ QUICK = Plan(
     kills=1,
     lease_secs=LEASE_SECS / 2,
     journal_bytes=64_000_000,
+    bound_bytes=500_000_000,
     streams=5_000,
     seconds=2.0,
 )
