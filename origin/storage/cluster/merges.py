@@ -48,8 +48,8 @@ async def merge(
 def _runs(
     flushes: Iterable[Flush], sparse: Collection[int]
 ) -> Iterable[tuple[Flush, int, int, list[Block]]]:
-    """(flush, first and last index, blocks), up to a limit of bytes."""
-    budget = MERGE_BYTES
+    """(flush, first and last index, blocks), up to a limit of bytes; a block may be larger."""
+    budget, is_first = MERGE_BYTES, True
     for flush in flushes:
         blocks = list(flush.stored.extents)
         taken = -1
@@ -60,9 +60,10 @@ def _runs(
             if first <= taken:
                 continue
             run = blocks[first : last + 1]
-            budget -= sum(block.size_bytes for block in run)
-            if budget < 0:
-                return
+            size_bytes = sum(block.size_bytes for block in run)
+            if size_bytes > budget and not is_first:
+                continue
+            budget, is_first = budget - size_bytes, False
             taken = last
             yield flush, first, last, run
 

@@ -14,11 +14,14 @@ import pytest
 
 from origin.config import MIB, ColdConfig
 from origin.storage.base import DamagedData
+from origin.storage.cluster import merges
 from origin.storage.cluster.blockreads import LOADS_AT_A_TIME
 from origin.storage.cluster.coldreads import ColdReads
 from origin.storage.cluster.diskcache import DiskCache
+from origin.storage.cluster.flush import ColdStored, Flush
 from origin.storage.cluster.objects import Objects, ObjectsUnavailable, open_objects
-from origin.storage.cluster.packs import BLOCK_BYTES, Extents, PackWriter, merge_runs
+from origin.storage.cluster.packs import BLOCK_BYTES, Block, Extents, PackWriter, merge_runs
+from protocol.stream import StreamState
 from tests.crash.spoil import flip
 
 ID = 0xAB_0000_0000_0001
@@ -114,6 +117,26 @@ async def test_every_range_after_merging(cold: Cold) -> None:
             pass
     assert len(cold.extents) < 8
     await check_everything(cold)
+
+
+def test_a_large_block_does_not_keep_others_from_being_merged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is rewritten by a flush that begins with it."""
+    monkeypatch.setattr(merges, "MERGE_BYTES", 100)
+
+    def flush_of(*sizes: int) -> Flush:
+        stored = ColdStored(StreamState(ID, "s", "text/plain", 0), 0)
+        for pack, size in enumerate(sizes):
+            end = stored.extents.end
+            stored.extents.add(Block(end, end + size, pack, 0, size))
+        return Flush(stored, b"", 0, 0)
+
+    large, small = flush_of(500), flush_of(20)
+    runs = [flush for flush, _, _, _ in merges._runs([small, large, flush_of(30)], {0})]
+    assert [flush.stored.extents.end for flush in runs] == [20, 30]
+    runs = [flush for flush, _, _, _ in merges._runs([large, small], {0})]
+    assert runs == [large]
 
 
 async def test_a_stream_that_begins_and_ends_elsewhere(cold: Cold) -> None:
