@@ -49,8 +49,16 @@ class ClusterSide(Protocol):
     def can_forward(self, headers: Mapping[str, str], to: Elsewhere) -> bool:
         """Whether there is an owner, and the request has not passed too many nodes."""
 
+    async def have_moved(self) -> bool:
+        """Whether shards of this node, which has no lease, may be another's."""
+
     async def forward(
-        self, request: web.BaseRequest, kind: Kind, headers: Mapping[str, str], to: Elsewhere
+        self,
+        request: web.BaseRequest,
+        kind: Kind,
+        headers: Mapping[str, str],
+        to: Elsewhere,
+        waited_secs: float,
     ) -> Answer:
         """Let the owner of another shard answer."""
 
@@ -111,12 +119,19 @@ class Handlers:
         if method not in operations:
             allowed = ", ".join((*operations, "OPTIONS"))
             return problem(405, "method-not-allowed", f"Use {allowed}.", (("Allow", allowed),))
+        clock = asyncio.get_running_loop().time
+        began = clock()
         shard = await self._find(method, place, headers)
         if isinstance(shard, Elsewhere):
             if cluster is None:
                 raise no_owner()
-            return await cluster.forward(request, place.kind, headers, shard)
-        deadline = Deadline(self._answer_secs)
+            return await cluster.forward(request, place.kind, headers, shard, clock() - began)
+        if method == "GET" and not shard.fresh():
+            # Bytes below the tail never change, but whoever owns them now may have deleted them.
+            if cluster is not None and await cluster.have_moved():
+                raise no_owner()
+        secs = self._answer_secs
+        deadline = Deadline(None if secs is None else secs - (clock() - began))
         call = Call(place, query, headers, request, stamp, shard, deadline)
         answer = await self._serve(operations[method], call)
         if isinstance(answer, Reply):

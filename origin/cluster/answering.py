@@ -12,6 +12,7 @@ from origin.cluster.questions import (
     HasBucket,
     IsEmpty,
     Listed,
+    MayHaveMoved,
     Missing,
     Names,
     Number,
@@ -70,6 +71,8 @@ class Answering:
             case Missing(shard, names):
                 there = self._fresh(shard).registry.by_name
                 return Names([name for name in names if name not in there])
+            case MayHaveMoved(version):
+                return Shown(self._shards.have_moved(version))
             case HasBucket(bucket):
                 await self._closings.wait(bucket)
                 return Shown(self._has_bucket(bucket))
@@ -108,9 +111,11 @@ class Answering:
 
     def _is_empty(self, bucket: str, numbers: list[int]) -> bool:
         shards = [self._fresh(number) for number in numbers]
-        for shard in shards:
-            shard.permits.revoke_all()
-        return all(shard.registry.buckets.is_empty(bucket) for shard in shards)
+        is_empty = all(shard.registry.buckets.is_empty(bucket) for shard in shards)
+        if is_empty:  # else the bucket stays, and nobody's creation is disturbed
+            for shard in shards:
+                shard.permits.revoke_all()
+        return is_empty
 
 
 def _page(shard: Shard, bucket: str, wanted: Listing) -> Listed:

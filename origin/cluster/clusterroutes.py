@@ -13,7 +13,7 @@ from aiohttp import web
 from origin.calls import Answer
 from origin.cluster.answering import Answering
 from origin.cluster.forwarding import Forwarding
-from origin.cluster.peers import ASK_PATH
+from origin.cluster.peers import ASK_PATH, Peers
 from origin.cluster.questions import Question
 from origin.cluster.view import ClusterView
 from origin.config import OriginConfig
@@ -38,6 +38,7 @@ class ClusterRoutes:
         view: ClusterView,
         answering: Answering,
         forwarding: Forwarding,
+        peers: Peers,
         live: Live,
     ) -> None:
         self._limits = config.limits
@@ -45,6 +46,7 @@ class ClusterRoutes:
         self._view = view
         self._answering = answering
         self._forwarding = forwarding
+        self._peers = peers
         self._live = live
         self._pages = {
             "/cluster/map": self._map,
@@ -60,10 +62,18 @@ class ClusterRoutes:
     def can_forward(self, headers: Mapping[str, str], to: Elsewhere) -> bool:
         return self._forwarding.can_forward(headers, to)
 
+    async def have_moved(self) -> bool:
+        return await self._peers.have_moved()
+
     async def forward(
-        self, request: web.BaseRequest, kind: Kind, headers: Mapping[str, str], to: Elsewhere
+        self,
+        request: web.BaseRequest,
+        kind: Kind,
+        headers: Mapping[str, str],
+        to: Elsewhere,
+        waited_secs: float,
     ) -> Answer:
-        return await self._forwarding.forward(request, kind, headers, to)
+        return await self._forwarding.forward(request, kind, headers, to, waited_secs)
 
     async def answer(self, request: web.BaseRequest, path: str) -> Reply | None:
         """None if there is no such page."""

@@ -68,9 +68,15 @@ class Forwarding:
         return to.url is not None and (hops == "0" or (hops == "1" and to.by_alias))
 
     async def forward(
-        self, request: web.BaseRequest, kind: Kind, headers: Mapping[str, str], to: Elsewhere
+        self,
+        request: web.BaseRequest,
+        kind: Kind,
+        headers: Mapping[str, str],
+        to: Elsewhere,
+        waited_secs: float,
     ) -> Answer:
-        """The owner's answer, or a redirection to it; raises ProtocolError."""
+        """The owner's answer, or a redirection to it; raises ProtocolError. The request has waited
+        for an owner before."""
         if not self.can_forward(headers, to):
             raise no_owner()
         assert to.url is not None
@@ -82,7 +88,7 @@ class Forwarding:
             if request.method not in READS:
                 body = await read_body(request, headers, self._limits, max_bytes=max_bytes)
             marks = {WEIR_HOP: "2" if to.by_alias else "1", WEIR_SHARD: str(to.shard)}
-            async with self._opened(request, to.url, marks, body) as answer:
+            async with self._opened(request, to.url, marks, body, waited_secs) as answer:
                 return await self._pass_back(request, answer)
 
     async def fetch(
@@ -120,7 +126,12 @@ class Forwarding:
 
     @asynccontextmanager
     async def _opened(
-        self, request: web.BaseRequest, url: str, marks: Mapping[str, str], body: bytes | None
+        self,
+        request: web.BaseRequest,
+        url: str,
+        marks: Mapping[str, str],
+        body: bytes | None,
+        waited_secs: float = 0.0,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The head of the answer has come; raises ProtocolError if it does not come in time."""
         target = URL(url + request.raw_path, encoded=True)
@@ -132,11 +143,12 @@ class Forwarding:
         headers.update(self._peers.headers)
         head_secs, idle_secs = self._times(request)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECS, sock_read=idle_secs)
+        until = asyncio.get_running_loop().time() + head_secs - waited_secs
         tries = 2 if request.method in READS else 1  # an idle connection may have been closed
         while True:
             tries -= 1
             try:
-                async with asyncio.timeout(head_secs):
+                async with asyncio.timeout_at(until):
                     answer = await self._peers.session.request(
                         request.method,
                         target,

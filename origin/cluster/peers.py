@@ -12,13 +12,15 @@ import msgspec
 from yarl import URL
 
 from origin.cluster.answering import Answering
-from origin.cluster.questions import Found, OfNode, Question
+from origin.cluster.questions import Found, MayHaveMoved, OfNode, Question, Shown
 from origin.cluster.view import ClusterView, owner_of
 from origin.config import OriginConfig
 from origin.freshness import no_owner
+from protocol.errors import ProtocolError
 from protocol.names import ACCESS_KEY
 
 CONNECT_SECS = 2.0
+ROUND_SECS = 1.0
 ASK_PATH = "/cluster/internal/ask"
 
 A = TypeVar("A", bound=Found)
@@ -30,6 +32,8 @@ class Peers:
         self._answering = answering
         self._answer_secs = config.cluster.answer_secs
         access_key = config.server.access_key
+        self._round: asyncio.Task[bool] | None = None
+        self._one_round = asyncio.Lock()
         self.headers = {ACCESS_KEY: access_key} if access_key else {}
         # Each long-poll and each event stream that is passed on holds a connection.
         connector = aiohttp.TCPConnector(limit=config.limits.max_live_readers)
@@ -66,6 +70,26 @@ class Peers:
             by_node.setdefault(owner, []).append(number)
         questions = [(shards[0], make(shards)) for shards in by_node.values()]
         return await asyncio.gather(*(self.ask(n, question, kind) for n, question in questions))
+
+    async def have_moved(self) -> bool:
+        """Whether another node may own our shards since this was asked, or did before. One that
+        gives no answer may. Those who ask before a round begins share it."""
+        if self._round is None:
+            self._round = asyncio.create_task(self._ask_round(), name="who has moved")
+        return await asyncio.shield(self._round)
+
+    async def _ask_round(self) -> bool:
+        async with self._one_round:
+            self._round = None  # whoever comes from now on needs the next one
+            known = self._view.map
+            others = [url for id_, url in known.nodes.items() if id_ != self._view.node_id]
+            question = MayHaveMoved(known.version)
+            try:
+                async with asyncio.timeout(ROUND_SECS):
+                    answers = (self._ask_at(url, question, Shown) for url in others)
+                    return any(each.value for each in await asyncio.gather(*answers))
+            except (TimeoutError, ProtocolError):
+                return True
 
     async def _ask_at(self, url: str | None, question: Question, kind: type[A]) -> A:
         if url is None:

@@ -57,9 +57,15 @@ class Page(Struct, frozen=True, tag=True):
     limit: int
 
 
+class MayHaveMoved(Struct, frozen=True, tag=True):
+    """For any node: can you have taken a shard since this version of the map?"""
+
+    version: int
+
+
 OfShard = Permit | Revoke | Missing
 OfNode = IsEmpty | Count | Page
-Question = WhereIs | HasBucket | OfShard | OfNode
+Question = WhereIs | HasBucket | MayHaveMoved | OfShard | OfNode
 
 
 class Shown(Struct, frozen=True):

@@ -29,7 +29,7 @@ class ClusterServing:
         self.forwarding = Forwarding(config, view, self._peers)
         buckets = ClusterBuckets(config, self.shards, self._peers, closings)
         self.placing = Placing(config, self.shards, self._peers, self.forwarding, buckets)
-        self.routes = ClusterRoutes(config, view, answering, self.forwarding, live)
+        self.routes = ClusterRoutes(config, view, answering, self.forwarding, self._peers, live)
         self._overlays = (self.placing.operations, buckets.operations)
 
     def start(self) -> None:

@@ -17,6 +17,9 @@ class ClusterView(Protocol):
     def map(self) -> ClusterMap:
         """As this node knows it; it may be old."""
 
+    def is_fresh(self) -> bool:
+        """Whether this node has a lease."""
+
     def status(self) -> dict[str, object]:
         """The body of `/cluster/status`."""
 
@@ -72,6 +75,10 @@ class ClusterShards:
         if shard is None or shard.is_lost:
             raise Elsewhere(number, self._owner_url(number))
         return shard
+
+    def have_moved(self, version: int) -> bool:
+        """Whether this node can have taken shards since that version of the map."""
+        return self._view.is_fresh() or self._view.map.version > version
 
     def all(self) -> Iterable[Shard]:
         found = (self._view.owned(number) for number in range(self.count))

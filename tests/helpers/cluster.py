@@ -103,6 +103,9 @@ class FakeNode:
     def status(self) -> dict[str, object]:
         return {"node": self.node_id, "shards": sorted(self.open)}
 
+    def is_fresh(self) -> bool:
+        return self.lease_holds
+
     def unready(self) -> str | None:
         return self.reason
 

@@ -108,6 +108,19 @@ def test_no_count_from_a_node_without_its_lease(start_cluster: StartCluster) -> 
 # -- deletions -------------------------------------------------------------------------------------
 
 
+def test_a_bucket_that_stays_disturbs_no_creation(cluster: LocalCluster, api: Api) -> None:
+    """Who may not delete it must not be able to hold up others by trying."""
+    for number in range(20):
+        api.create(f"{BUCKET}/{number}")
+
+    def permits() -> list[int]:
+        return [cluster.call(n, lambda shard: shard.permits.current) for n in range(SHARDS)]
+
+    before = permits()
+    assert problem(at(cluster, "a", "DELETE", BUCKET))[0] == 409
+    assert permits() == before
+
+
 def test_a_bucket_with_a_stream_anywhere_stays(cluster: LocalCluster, api: Api) -> None:
     path = somewhere_else(cluster)
     api.create(path)

@@ -53,6 +53,30 @@ def name(cluster: LocalCluster) -> str:
     return name
 
 
+def test_old_bytes_are_served_without_a_lease_unless_another_may_have_taken_the_shard(
+    start_cluster: StartCluster,
+) -> None:
+    """They never change, but whoever took the shard may have deleted them."""
+    cluster = start_cluster(storage={"chunk_bytes": 8})
+    name = cluster.name_of("b", "old")
+    assert ask(cluster, "b", "PUT", name, b"12345678").status == 201
+    assert ask(cluster, "b", "POST", name, b"tail").status == 204
+    first = f"{name}?offset=-1"
+    for node in cluster.nodes.values():
+        node.lease_holds = False
+    assert ask(cluster, "b", "GET", first).body == b"12345678"  # there is no quorum
+    cluster.nodes["a"].lease_holds = True
+    assert problem(ask(cluster, "b", "GET", first)) == NO_OWNER
+    cluster.nodes["a"].lease_holds = False
+    cluster.nodes["b"].old_map = cluster.map
+    cluster.version += 1  # it has lost its lease since, but knows more
+    assert problem(ask(cluster, "b", "GET", first)) == NO_OWNER
+    cluster.nodes["b"].old_map = None
+    assert ask(cluster, "b", "GET", first).body == b"12345678"
+    cluster.origins["c"].stop()  # nobody can say what it knows
+    assert problem(ask(cluster, "b", "GET", first)) == NO_OWNER
+
+
 @pytest.fixture
 def fake(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
