@@ -162,8 +162,13 @@ class Control:
         if not self._has_held:
             return
         self.lease.end()
-        with suppress(Conflict):  # a new process has our id already
-            await self._put(replace(record, has_left=True), LEFT_SECS)
+        farewell = replace(record, has_left=True)
+        try:
+            await self._put(farewell, LEFT_SECS)
+        except Conflict:  # a renewal that was cut off has landed
+            with suppress(Conflict, Replaced):  # or a new process has our id already
+                await self._find_revision(record)
+                await self._put(farewell, LEFT_SECS)
         await self._jetstream.hint(self._hint)
 
     async def nodes(self) -> dict[str, tuple[int, NodeRecord]]:

@@ -80,7 +80,7 @@ class Holdings:
         self._damages: Counter[int] = Counter()  # failed openings in a row
         self.open: dict[int, Owned] = {}
         self.opening: dict[int, asyncio.Task[None]] = {}
-        self.closing: set[int] = set()
+        self.closing: dict[int, Owned] = {}
         self.offline: dict[int, str] = {}  # why a shard cannot be opened
         self.moves = Moves()
 
@@ -161,16 +161,22 @@ class Holdings:
     # -- closing -------------------------------------------------------------------------------
 
     def _on_lost(self, number: int, epoch: int, error: Exception) -> None:
-        owned = self.open.get(number)
+        owned = self.open.get(number) or self.closing.get(number)
         if owned is not None and owned.epoch == epoch:
             self.lose(owned, error)
             self._not_before[number] = clock() + REOPEN_SECS
             self._on_change()
 
+    def lose_others(self) -> None:
+        """Those that are not ours any more. One that is being closed may still be asked."""
+        for owned in [*self.open.values(), *self.closing.values()]:
+            if not self._is_ours(owned.number, owned.epoch) and not owned.shard.is_lost:
+                self.lose(owned, None)
+
     def lose(self, owned: Owned, error: Exception | None) -> None:
         """Its readers and writers go elsewhere; whoever owns it replays the journal."""
         log.warning("shard %d lost: %s", owned.number, error or "another node owns it")
-        del self.open[owned.number]
+        self.open.pop(owned.number, None)
         self.moves.lost += 1
         owned.shard.lose()
         owned.storage.abandon()
@@ -178,13 +184,13 @@ class Holdings:
     async def close(self, owned: Owned) -> None:
         """Settle everything, for the next owner; requests from now on go elsewhere."""
         self.open.pop(owned.number, None)
-        self.closing.add(owned.number)
+        self.closing[owned.number] = owned
         await owned.storage.close()
         owned.shard.lose()
 
     def closed(self, number: int) -> None:
         """It may be opened again."""
-        self.closing.discard(number)
+        self.closing.pop(number, None)
 
     async def close_all(self) -> None:
         for task in self.opening.values():

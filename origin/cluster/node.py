@@ -167,10 +167,11 @@ class ClusterNode:
 
     async def _turn(self) -> None:
         sent_at = await self._renew()
-        nodes = await self._read_nodes()
         for _ in range(CONFLICTS):
             found = await self._control.assignment()
             assert found is not None
+            # After the version, each time: whoever has come back since then has replaced it.
+            nodes = await self._read_nodes()
             with suppress(Conflict):
                 await self._act(found[0], found[1], nodes, sent_at)
                 return
@@ -207,9 +208,7 @@ class ClusterNode:
     ) -> None:
         """Raises Conflict if somebody else acted first: then look again."""
         self._assignment = assignment
-        for owned in self.holdings:
-            if not self._is_ours(owned.number, owned.epoch):
-                self.holdings.lose(owned, None)
+        self.holdings.lose_others()
         lapsed = not self._control.lease.is_valid
         if lapsed and self.holdings.are_any:
             # Somebody may be about to take over because our lease had run out. Writing the record
@@ -217,9 +216,9 @@ class ClusterNode:
             version = await self._control.assign(version, assignment)
         self._control.lease.renew(sent_at, self._cluster.lease_secs - MARGIN_SECS)
         orphans = orphans_for(assignment, nodes, self.node_id)
-        wanted = [*filter(self.holdings.can_open, assignment.of(self.node_id)), *orphans]
+        wanted = list(filter(self.holdings.can_open, [*assignment.of(self.node_id), *orphans]))
         if wanted:
-            owners = Counter(assignment.places[shard].owner for shard in orphans)
+            owners = Counter(assignment.places[shard].owner for shard in {*wanted} & {*orphans})
             assignment = take(assignment, wanted, self.node_id)
             version = await self._control.assign(version, assignment)
             self.holdings.moves.taken_over += owners.total() - owners[""]

@@ -150,3 +150,15 @@ def test_a_lease_counts_from_before_it_was_sent() -> None:
     lease.renew(110.0, 10.0)
     lease.end()
     assert not lease.is_valid
+
+
+async def test_a_farewell_comes_after_a_renewal_whose_answer_was_lost(
+    jetstream: JetStream, cluster: str
+) -> None:
+    one, two = [await joined(jetstream, cluster, node) for node in ("n1", "n2")]
+    await one.renew(record("n1"))
+    before = one._revision
+    await one.renew(record("n1"))
+    one._revision = before
+    await one.resign(record("n1"))
+    assert await two.nodes() == {}

@@ -1,16 +1,20 @@
 """Nodes of one cluster in this process, on a real NATS server: who owns what, and when."""
 
+import asyncio
 import json
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from origin.cluster import control, node
-from origin.cluster.control import Lease, clock
+from origin.cluster.assignment import Assignment, begin, take
+from origin.cluster.control import Conflict, Lease, NodeRecord, clock
+from origin.registry import Totals
 from origin.storage.cluster.jetstream import Away
 from protocol.clustermap import shard_of
 from tests.helpers.nats import cluster_name, nats_servers, shared_nats
@@ -165,6 +169,75 @@ def test_a_silent_node_is_replaced_after_its_lease(
     assert contents(two) == {b"kept,"}
     append_everywhere(two, b"more,")
     assert contents(two) == {b"kept,more,"}
+
+
+class ScriptedControl:
+    """The records of a cluster of `a`, which owns everything, and `b`, whose turn it is."""
+
+    def __init__(self) -> None:
+        self.lease = Lease()
+        self.alive = {"b"}
+        self.version = 1
+        self.comes_back = ""
+        self.taken: list[set[int]] = []
+        self._assignment = take(begin("c", "fs:/", SHARDS), range(SHARDS), "a")
+
+    async def renew(self, record: NodeRecord) -> float:
+        return clock()
+
+    async def assignment(self) -> tuple[int, Assignment]:
+        return self.version, self._assignment
+
+    async def nodes(self) -> dict[str, tuple[int, NodeRecord]]:
+        return {id_: (1, NodeRecord(id_, "http://x", 1, "m", id_)) for id_ in self.alive}
+
+    async def assign(self, version: int, assignment: Assignment) -> int:
+        if self.comes_back:  # with a lease again, it has written the record before it counts
+            self.alive.add(self.comes_back)
+            self.version, self.comes_back = self.version + 1, ""
+        if version != self.version:
+            raise Conflict
+        self.taken.append(set(assignment.of("b")))
+        self.version += 1
+        return self.version
+
+
+def scripted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[node.ClusterNode, ScriptedControl]:
+    control, missing = ScriptedControl(), cast(Any, None)
+    config = make_config(
+        tmp_path,
+        "cluster",
+        server={"node_id": "b"},
+        cluster={"nats_urls": ("nats://x",), "shards": SHARDS},
+        cold={"backend": "fs", "fs_path": str(tmp_path)},
+    )
+    tested = node.ClusterNode(config, missing, missing, missing, Totals())
+    monkeypatch.setattr(tested, "_control", control)
+    monkeypatch.setattr(tested.holdings, "begin", lambda number, epoch: None)
+    return tested, control
+
+
+async def test_a_node_that_has_come_back_keeps_its_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested, control = scripted(tmp_path, monkeypatch)
+    control.comes_back = "a"
+    await tested._turn()
+    assert control.taken == []
+
+
+async def test_a_shard_that_is_still_being_opened_is_not_taken_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken away and is without an owner again before the first attempt has ended."""
+    tested, control = scripted(tmp_path, monkeypatch)
+    attempt = asyncio.create_task(asyncio.sleep(0))
+    tested.holdings.opening[0] = attempt
+    await tested._turn()
+    assert control.taken[-1] == set(range(1, SHARDS))
+    await attempt
 
 
 def test_limits_count_the_whole_cluster(start: Start) -> None:
