@@ -38,6 +38,7 @@ from wire.tls import server_context
 log = logging.getLogger("weir.origin")
 
 SWEEP_SECS = 0.5
+SWEEP_LIMIT_SECS = 5.0  # of one shard; the rest is for the next time
 OPEN_WARNING = (
     "the origin listens on %s without authentication: anyone who can reach it can read, write "
     "and delete every stream; set server.access_key to admit only gateways that have it"
@@ -173,9 +174,14 @@ class Origin:
         while True:
             await asyncio.sleep(SWEEP_SECS)
             for shard in list(self.shards.all()):
-                while not shard.is_lost and shard.lifetimes.sweep():  # each step is its own batch
-                    await shard.staging.decided()
-                    await asyncio.sleep(0)
+                with suppress(TimeoutError):  # a journal that is silent must not stop the others
+                    async with asyncio.timeout(SWEEP_LIMIT_SECS):
+                        await self._sweep_shard(shard)
+
+    async def _sweep_shard(self, shard: Shard) -> None:
+        while not shard.is_lost and shard.lifetimes.sweep():  # each step is its own batch
+            await shard.staging.decided()
+            await asyncio.sleep(0)
 
 
 def _register(

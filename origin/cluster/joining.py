@@ -1,15 +1,19 @@
 """Before a node joins: the cluster's records exist, and this node belongs to that cluster."""
 
+import asyncio
 import os
 from contextlib import suppress
 
 from origin.cluster.assignment import Assignment, begin
 from origin.cluster.control import Conflict, Control, this_machine
 from origin.config import ClusterConfig, ColdConfig, OriginConfig
+from origin.storage.cluster.clusterstore import room_for
 from origin.storage.cluster.jetstream import JetStream
-from origin.storage.cluster.journal import stream_name
+from origin.storage.cluster.journal import Journal, stream_name
 from origin.storage.cluster.objects import Objects
 from wire.settings import SettingsError
+
+FOUNDED_AT_ONCE = 8
 
 
 async def join(
@@ -21,6 +25,7 @@ async def join(
     found = await control.assignment()
     if found is None:
         await _refuse_lost_journals(control, cluster.name, jetstream, objects)
+        await _found_journals(cluster, jetstream)
         with suppress(Conflict):  # another node was faster
             await control.assign(0, begin(cluster.name, cold, cluster.shards))
         found = await control.assignment()
@@ -37,6 +42,17 @@ def _check(assignment: Assignment, cluster: ClusterConfig, cold: str) -> None:
     if len(assignment.places) != cluster.shards:
         text = f"the cluster was created with {len(assignment.places)}"
         raise SettingsError("cluster.shards", text)
+
+
+async def _found_journals(cluster: ClusterConfig, jetstream: JetStream) -> None:
+    slots = asyncio.Semaphore(FOUNDED_AT_ONCE)
+
+    async def found(shard: int) -> None:
+        async with slots:
+            journal = Journal(jetstream, cluster.name, shard, epoch=0)
+            await journal.found(replicas=cluster.replicas, max_bytes=room_for(cluster))
+
+    await asyncio.gather(*map(found, range(cluster.shards)))
 
 
 async def _refuse_lost_journals(

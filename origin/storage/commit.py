@@ -176,15 +176,26 @@ class GroupCommit:
             self._lingering.cancel()
             self._lingering = None
 
+    def abort(self, error: Exception) -> None:
+        """Write nothing more, and tell those who wait for it. A batch in flight ends by itself."""
+        self._stop_lingering()
+        if self.failure is None:
+            self.failure = error
+        self._refuse([], [], error)
+
     def _fail(self, batch: Batch, error: Exception) -> None:
         """Unsynced data may be lost, and everything judged later depends on it."""
         log.critical("storage failed, refusing writes: %s", error)
         self.failure = error
+        self._refuse(batch.units, batch.followers, error)
+
+    def _refuse(self, units: list[Unit], followers: list[Done], error: Exception) -> None:
+        """These, and all that are pending."""
         lost = error if isinstance(error, StorageFailed) else StorageFailed(str(error))
-        units, self._pending, self.pending_bytes = batch.units + self._pending, [], 0
+        units, self._pending, self.pending_bytes = units + self._pending, [], 0
         for unit in units:
             _call(unit.done, lost)
-        for done in batch.followers:
+        for done in followers:
             _call(done, lost)
 
 

@@ -27,7 +27,7 @@ from origin.storage.cluster.depot import Depot
 from origin.storage.cluster.envelope import Kind
 from origin.storage.cluster.flush import ColdStored, Cut
 from origin.storage.cluster.flushes import Flushes
-from origin.storage.cluster.journal import Journal
+from origin.storage.cluster.journal import Journal, stored_bytes
 from origin.storage.cluster.objects import ObjectsUnavailable
 from origin.storage.cluster.recovery import recover
 from origin.storage.commit import Batch, GroupCommit, Landed, Unit
@@ -49,29 +49,35 @@ class _Sealed:
     cut: Cut | None
 
 
+def room_for(config: ClusterConfig) -> int:
+    """Of a journal in NATS: more than appends may take, for checkpoints, and while it is purged."""
+    return 2 * config.journal_bytes + MAX_PENDING_BYTES
+
+
 class JournalWriter:
     """Publishes batches on the event loop, one after another."""
 
     def __init__(self, journal: Journal, on_lost: Callable[[Exception], None]) -> None:
         self._journal = journal
         self._on_lost = on_lost
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[int] | None = None
 
     def begin(self, batch: Batch, landed: Landed) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._write(batch, landed))
-
-    async def _write(self, batch: Batch, landed: Landed) -> None:
         assert isinstance(batch.where, _Sealed)
-        try:
-            await self._journal.publish(Kind.RECORDS, batch.where.payload)
-        except asyncio.CancelledError:
+        work = self._journal.publish(Kind.RECORDS, batch.where.payload)
+        self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(lambda task: self._ended(task, batch, landed))
+
+    def _ended(self, task: "asyncio.Task[int]", batch: Batch, landed: Landed) -> None:
+        """Also told if it was cancelled before it had begun."""
+        if task.cancelled():
             landed(batch, StorageLost("the shard was closed"))
-            raise
-        except Exception as error:
+        elif (error := task.exception()) is None:
+            landed(batch, None)
+        else:
+            assert isinstance(error, Exception)
             landed(batch, error)
             self._on_lost(error)
-        else:
-            landed(batch, None)
 
     def abandon(self) -> None:
         if self._task is not None:
@@ -111,8 +117,7 @@ class ClusterStorage:
     async def recover(self) -> list[StreamState]:
         config = self._config
         self._loop = asyncio.get_running_loop()
-        room = 2 * config.journal_bytes + MAX_PENDING_BYTES
-        await self._journal.create(replicas=config.replicas, max_bytes=room)
+        await self._journal.make_room(room_for(config))
         recovered = await recover(self._journal, self._depot, self._node)
         self._streams = recovered.streams
         self._writer = JournalWriter(self._journal, self._lose)
@@ -152,15 +157,13 @@ class ClusterStorage:
         self._is_lost = True
         self.flushes.abandon()
         self._writer.abandon()
-        if self._commit.failure is None:
-            self._commit.failure = StorageLost("the shard was closed")
+        self._commit.abort(StorageLost("the shard was closed"))
         self._retry_waiting()
 
     def _lose(self, error: Exception) -> None:
         if not self._is_lost:
             self._is_lost = True
-            if self._commit.failure is None:
-                self._commit.failure = error
+            self._commit.abort(error)
             self._retry_waiting()
             self._tell_lost(error)
 
@@ -243,10 +246,12 @@ class ClusterStorage:
 
     def _seal(self, pending: list[Unit], size_bytes: int) -> Batch:
         payload = b"".join([buffer for unit in pending for buffer in unit.encoded])
-        return Batch(pending, size_bytes, _Sealed(payload, self.flushes.cut_if_due(size_bytes)))
+        return Batch(
+            pending, size_bytes, _Sealed(payload, self.flushes.cut_if_due(stored_bytes(size_bytes)))
+        )
 
     def _publish(self, batch: Batch) -> None:
-        self.flushes.used_bytes += batch.size_bytes
+        self.flushes.used_bytes += stored_bytes(batch.size_bytes)
         for unit in batch.units:
             for record in unit.records:
                 if type(record) is Appended:

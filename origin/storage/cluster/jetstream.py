@@ -4,9 +4,11 @@ An answer, `Refused` (the servers said no, with their error code), or `Away`: no
 for a publish it is unknown whether it took effect.
 """
 
+import asyncio
 import base64
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +20,7 @@ from nats.errors import Error as NatsError
 log = logging.getLogger("weir.nats")
 
 REQUEST_SECS = 2.0
+REVIVE_SECS = 1.0
 BATCH_MESSAGES = 1024
 
 # The second one if another message of the subject has no outcome yet.
@@ -52,6 +55,7 @@ class StreamState(msgspec.Struct, frozen=True):
     bytes: int = 0
     first_seq: int = 0
     last_seq: int = 0
+    subjects: dict[str, int] | None = None  # if they were asked for
 
 
 class _Error(msgspec.Struct):
@@ -72,21 +76,33 @@ class _Answer(msgspec.Struct):
     seq: int = 0
     message: _Message | None = None
     state: StreamState | None = None
+    config: dict[str, Any] | None = None  # of a stream
 
 
 _decoder = msgspec.json.Decoder(_Answer)
 
 
 class JetStream:
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    _client: Client
+
+    def __init__(self, urls: Sequence[str], options: Mapping[str, Any]) -> None:
+        self._urls = urls
+        self._options = options
+        self._hints: list[tuple[str, Callable[[], None]]] = []
+        self._reviving: asyncio.Task[None] | None = None
+        self._is_closing = False
 
     @classmethod
     async def connect(cls, urls: Sequence[str], **options: Any) -> "JetStream":
         """Reconnects by itself from then on; raises Away if no server can be reached now."""
+        jetstream = cls(urls, options)
+        jetstream._client = await jetstream._connect()
+        return jetstream
+
+    async def _connect(self) -> Client:
         try:
-            client = await nats.connect(
-                servers=list(urls),
+            return await nats.connect(
+                servers=list(self._urls),
                 allow_reconnect=True,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.1,
@@ -95,11 +111,28 @@ class JetStream:
                 max_outstanding_pings=2,
                 pending_size=64 * 1024 * 1024,
                 error_cb=_note,
-                **options,
+                closed_cb=self._on_closed,
+                **self._options,
             )
         except (NatsError, OSError, TimeoutError) as error:
             raise Away(f"no NATS server can be reached: {error!r}") from error
-        return cls(client)
+
+    async def _on_closed(self) -> None:
+        """nats-py gives up for good when it is refused, such as by a server that was given another
+        password. Also called for a connection that could not be made."""
+        if self._reviving is None and not self._is_closing and hasattr(self, "_client"):
+            self._reviving = asyncio.create_task(self._revive(), name="connect to NATS")
+
+    async def _revive(self) -> None:
+        log.error("NATS has closed the connection; connecting again")
+        while True:
+            await asyncio.sleep(REVIVE_SECS)
+            with suppress(Away, NatsError):
+                self._client = await self._connect()
+                for subject, act in self._hints:
+                    await self._listen(subject, act)
+                self._reviving = None
+                return
 
     @property
     def max_message_bytes(self) -> int:
@@ -110,6 +143,9 @@ class JetStream:
         return bool(self._client.is_connected)
 
     async def close(self) -> None:
+        self._is_closing = True
+        if self._reviving is not None:
+            self._reviving.cancel()
         await self._client.close()
 
     # -- messages ------------------------------------------------------------------------------
@@ -171,6 +207,10 @@ class JetStream:
             log.debug("a hint was lost: %r", error)
 
     async def on_hint(self, subject: str, act: Callable[[], None]) -> None:
+        self._hints.append((subject, act))
+        await self._listen(subject, act)
+
+    async def _listen(self, subject: str, act: Callable[[], None]) -> None:
         async def heard(message: Msg) -> None:
             act()
 
@@ -186,6 +226,12 @@ class JetStream:
             if refused.code != NAME_IN_USE:
                 raise
 
+    async def make_room(self, name: str, max_bytes: int) -> None:
+        """A stream may hold at least so much from now on."""
+        answer = await self._ask(f"STREAM.INFO.{name}", {})
+        if answer.config is not None and answer.config["max_bytes"] < max_bytes:
+            await self._ask(f"STREAM.UPDATE.{name}", {**answer.config, "max_bytes": max_bytes})
+
     async def state(self, stream: str) -> StreamState | None:
         """None if there is no such stream."""
         try:
@@ -197,9 +243,8 @@ class JetStream:
 
     async def subjects(self, stream: str, pattern: str) -> list[str]:
         """Subjects that have messages."""
-        found = await self._ask_raw(f"STREAM.INFO.{stream}", {"subjects_filter": pattern})
-        state = msgspec.json.decode(found).get("state") or {}
-        return list(state.get("subjects") or {})
+        answer = await self._ask(f"STREAM.INFO.{stream}", {"subjects_filter": pattern})
+        return [] if answer.state is None else list(answer.state.subjects or {})
 
     async def purge(self, stream: str, before_seq: int) -> None:
         """Remove messages below a sequence."""
@@ -207,10 +252,6 @@ class JetStream:
 
     async def _ask(self, call: str, what: object) -> _Answer:
         return await self._request(f"$JS.API.{call}", msgspec.json.encode(what), None)
-
-    async def _ask_raw(self, call: str, what: object) -> bytes:
-        data = msgspec.json.encode(what)
-        return bytes((await self._send(f"$JS.API.{call}", data, None)).data)
 
     async def _request(
         self, subject: str, data: bytes, headers: Mapping[str, str] | None
@@ -220,10 +261,11 @@ class JetStream:
             answer = _decoder.decode(message.data)
         except msgspec.DecodeError as error:
             raise Away(f"{subject}: not an answer: {error}") from None
-        if answer.error is not None:
-            if answer.error.code >= 500 or answer.error.err_code in UNDECIDED:
-                raise Away(f"{subject}: {answer.error.description}")
-            raise Refused(answer.error.err_code, answer.error.description)
+        if (problem := answer.error) is not None:
+            is_full = problem.err_code in NO_SPACE  # some of these are 5xx as well
+            if not is_full and (problem.code >= 500 or problem.err_code in UNDECIDED):
+                raise Away(f"{subject}: {problem.description}")
+            raise Refused(problem.err_code, problem.description)
         return answer
 
     async def _send(self, subject: str, data: bytes, headers: Mapping[str, str] | None) -> Msg:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from origin.storage.base import DamagedData, StorageFailed, StorageLost
@@ -28,6 +29,7 @@ from origin.storage.cluster.envelope import (
 )
 from origin.storage.cluster.jetstream import (
     NO_SPACE,
+    NO_STREAM,
     WRONG_LAST_SEQUENCE,
     Away,
     JetStream,
@@ -38,7 +40,9 @@ log = logging.getLogger("weir.storage")
 
 MESSAGE_BYTES = 1024 * 1024  # of a part; the servers' own limit may be lower
 HEADERS_BYTES = 1024
+MESSAGE_COST = 256  # what NATS stores of a message besides its payload, and more
 READ_BYTES = 8 * 1024 * 1024
+EPOCH_SECS = 10.0  # then others may be opened, and this one is tried again
 RETRY_SECS = 0.1
 DUPLICATES_SECS = 120
 ATTEMPTS = 20  # to read a message that the servers say they have
@@ -101,7 +105,9 @@ class Journal:
 
     # -- taking over ---------------------------------------------------------------------------
 
-    async def create(self, *, replicas: int, max_bytes: int) -> None:
+    async def found(self, *, replicas: int, max_bytes: int) -> None:
+        """Before the cluster has its first assignment, with epoch 0. From then on a journal that
+        does not exist, or is empty, has been lost: it had at least this record, of no owner."""
         await self._jetstream.ensure_stream(
             self.stream,
             subjects=[self._subject, self.checkpoint_subject],
@@ -113,19 +119,39 @@ class Journal:
             deny_delete=True,
             duplicate_window=DUPLICATES_SECS * 1_000_000_000,
         )
+        state = await self._jetstream.state(self.stream)
+        if state is not None and state.last_seq == 0:
+            with suppress(Fenced):  # another node was faster
+                await self.publish(Kind.EPOCH, encode_record(_epoch_record("")))
+
+    async def make_room(self, max_bytes: int) -> None:
+        """The setting may have been raised since it was founded."""
+        try:
+            await self._jetstream.make_room(self.stream, max_bytes)
+        except Refused as refused:
+            if refused.code == NO_STREAM:
+                raise JournalLost(f"{self.stream} does not exist") from None
+            raise
 
     async def begin_epoch(self, node: str) -> int:
-        """Fence every earlier owner; returns the sequence of the epoch record."""
+        """Fence every earlier owner; returns the sequence of the epoch record. Raises Away if the
+        servers do not take it, which may be for lack of space."""
+        try:
+            async with asyncio.timeout(EPOCH_SECS):
+                return await self._begin_epoch(node)
+        except TimeoutError:
+            raise Away(f"{self.stream} took no epoch record in {EPOCH_SECS:.0f} s") from None
+
+    async def _begin_epoch(self, node: str) -> int:
         while True:
             tail = await self._find_tail()
             if tail.link.epoch >= self.epoch:
                 raise Fenced(f"epoch {tail.link.epoch} is in the journal, ours is {self.epoch}")
-            if tail.link.number == 0 and self.epoch != 1:
-                raise JournalLost(f"{self.stream} is empty, but had {self.epoch - 1} owners")
+            if tail.link.number == 0:
+                raise JournalLost(f"{self.stream} is empty")
             self._seq, self._link = tail.seq, tail.link
             try:
-                record = EpochRecord(node, time.time_ns() // 1_000_000)
-                return await self.publish(Kind.EPOCH, encode_record(record))
+                return await self.publish(Kind.EPOCH, encode_record(_epoch_record(node)))
             except Fenced:  # somebody wrote since we looked; who wins is decided by the epochs
                 continue
 
@@ -178,6 +204,7 @@ class Journal:
             "Nats-Expected-Last-Sequence": str(expected),
             "Nats-Msg-Id": f"{self.epoch:x}-{expected:x}",
         }
+        was_full = False
         while True:
             try:
                 seq = await self._jetstream.publish(subject, data, headers)
@@ -186,6 +213,13 @@ class Journal:
                 await asyncio.sleep(RETRY_SECS)
                 continue
             except Refused as refused:
+                if refused.code in NO_SPACE:  # until room was made; the shard's own limit is lower
+                    log.log(
+                        logging.DEBUG if was_full else logging.ERROR, "%s: %s", self.stream, refused
+                    )
+                    was_full = True
+                    await asyncio.sleep(RETRY_SECS)
+                    continue
                 if not await self._landed(refused, expected + 1, data):
                     await asyncio.sleep(RETRY_SECS)
                     continue
@@ -197,9 +231,6 @@ class Journal:
 
     async def _landed(self, refused: Refused, seq: int, data: bytes) -> bool:
         """Whether it is stored after all; False if it should be sent again; raises Fenced."""
-        if refused.code in NO_SPACE:  # until room was made; the shard's own limit is lower
-            log.warning("%s: %s", self.stream, refused)
-            return False
         if refused.code not in WRONG_LAST_SEQUENCE:
             raise StorageFailed(f"{self.stream}: {refused}")
         try:
@@ -258,6 +289,15 @@ class Journal:
     async def purge(self, before_seq: int) -> None:
         await self._jetstream.purge(self.stream, before_seq)
         self.first_seq = before_seq
+
+
+def stored_bytes(payload_bytes: int) -> int:
+    """What a batch takes of the journal, rather more than less: room runs out here, not at NATS."""
+    return payload_bytes + MESSAGE_COST * (payload_bytes // MESSAGE_BYTES + 1)
+
+
+def _epoch_record(node: str) -> EpochRecord:
+    return EpochRecord(node, time.time_ns() // 1_000_000)
 
 
 def stream_name(cluster: str, shard: int) -> str:

@@ -10,7 +10,7 @@ from origin.storage.base import DamagedData, StorageAway
 from origin.storage.cluster.depot import Depot
 from origin.storage.cluster.envelope import CheckpointRecord, Kind, decode_checkpoint
 from origin.storage.cluster.flush import ColdStored
-from origin.storage.cluster.journal import DamagedJournal, Journal, JournalLost
+from origin.storage.cluster.journal import DamagedJournal, Journal, JournalLost, stored_bytes
 from origin.storage.cluster.objects import ObjectMissing, ObjectsUnavailable
 from origin.storage.cluster.packs import Extents
 from origin.storage.format import decode_records, decode_state
@@ -78,7 +78,7 @@ async def _replay(recovered: Recovered, journal: Journal, end_seq: int, next_bat
         expected += 1
         if batch.kind is not Kind.RECORDS:
             continue
-        recovered.journal_bytes += len(batch.payload)
+        recovered.journal_bytes += stored_bytes(len(batch.payload))
         try:
             for each in decode_records(batch.payload):
                 replay(each, recovered.streams, recovered.touched, recovered.removed, ColdStored)

@@ -13,7 +13,7 @@ from origin.config import ClusterConfig, ColdConfig
 from origin.storage.acid import AcidStorage
 from origin.storage.base import Storage
 from origin.storage.blobs import Blobs
-from origin.storage.cluster.clusterstore import ClusterStorage
+from origin.storage.cluster.clusterstore import ClusterStorage, room_for
 from origin.storage.cluster.depot import Depot
 from origin.storage.cluster.diskcache import DiskCache
 from origin.storage.cluster.jetstream import JetStream
@@ -102,6 +102,9 @@ class ShardOnDisk(ClusterStorage):
         cold = ColdConfig(backend="fs", fs_path=str(self._data_dir))
         objects = open_objects(cold, {})
         cache = DiskCache(str(self._data_dir / "cache"), cold.cache_bytes)
+        if epoch == 1:
+            founded = Journal(self._jetstream, name, 0, epoch=0)
+            await founded.found(replicas=1, max_bytes=room_for(self._cluster))
         super().__init__(
             Journal(self._jetstream, name, 0, epoch=epoch),
             Depot(objects, cache, name, 0, epoch),

@@ -105,6 +105,21 @@ async def test_a_batch_does_not_linger_for_ever() -> None:
     await store.commit.drain()
 
 
+async def test_those_who_wait_are_told_that_nothing_more_is_written() -> None:
+    store = Store(linger_secs=60.0)
+    second = await _land_the_first_of_two(store)
+    told: list[Exception | None] = []
+    store.commit.barrier(told.append)
+    store.commit.abort(StorageFailed("moved"))
+    with pytest.raises(StorageFailed, match="moved"):
+        await second
+    assert [str(error) for error in told] == ["moved"]
+    with pytest.raises(StorageFailed, match="moved"):
+        store.add(2)
+    assert store.written == [[0]]
+    await store.commit.drain()
+
+
 async def test_done_comes_after_publishing_and_in_order() -> None:
     store = Store()
     order: list[int] = []

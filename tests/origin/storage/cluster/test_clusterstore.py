@@ -161,10 +161,11 @@ async def test_without_objects_appends_go_on_until_the_journal_is_full(
                     stored += 1000
                 else:
                     await asyncio.sleep(0.01)
-        assert stored > 32 * 1024
+        assert stored > 24 * 1024
         assert store_of(driver).backpressure == "objects-away"
         assert await driver.read("a") == b"x" * stored  # still in memory
         monkeypatch.setattr(Objects, "put", put)
+        await until(lambda: store_of(driver).flushes.error is None)
         await driver.append_when_admitted("a", b"again")
         await flushed(driver)
         assert await driver.read("a") == b"x" * stored + b"again"
@@ -326,3 +327,16 @@ async def test_removed_before_it_was_flushed(tmp_path: Path) -> None:
         assert list(driver.states) == ["b"]
     async with opened("cluster", tmp_path) as driver:
         assert list(driver.states) == ["b"]
+
+
+async def test_an_append_whose_batch_had_not_left_is_told_that_the_shard_was_lost(
+    tmp_path: Path,
+) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a")
+        late = asyncio.ensure_future(driver.append("a", b"late"))
+        await asyncio.sleep(0)  # it is staged
+        await asyncio.sleep(0)  # its batch is sealed, and has a task that has not begun
+        store_of(driver).abandon()
+        with pytest.raises(StorageLost):
+            await asyncio.wait_for(late, 30)

@@ -7,17 +7,19 @@ import pytest
 from nats.aio.msg import Msg
 
 from origin.storage.base import DamagedData
+from origin.storage.cluster import jetstream as jetstream_module
 from origin.storage.cluster import journal as journal_module
 from origin.storage.cluster.envelope import Batch, Kind, decode_epoch
 from origin.storage.cluster.jetstream import Away, JetStream, Refused
-from origin.storage.cluster.journal import Fenced, Journal, JournalLost
+from origin.storage.cluster.journal import Fenced, Journal, JournalLost, stored_bytes
 
 MIB = 1024 * 1024
 
 
 async def opened(jetstream: JetStream, cluster: str, epoch: int) -> Journal:
+    if epoch == 1:
+        await Journal(jetstream, cluster, 5, epoch=0).found(replicas=1, max_bytes=64 * MIB)
     journal = Journal(jetstream, cluster, 5, epoch=epoch)
-    await journal.create(replicas=1, max_bytes=64 * MIB)
     await journal.begin_epoch(f"n{epoch}")
     return journal
 
@@ -36,7 +38,7 @@ async def test_batches_are_replayed_in_order(jetstream: JetStream, cluster: str)
         await first.publish(Kind.RECORDS, b"%d" % number)
     second = await opened(jetstream, cluster, 2)
     found = await contents(second)
-    assert [batch.number for batch in found] == list(range(1, 23))
+    assert [batch.number for batch in found] == list(range(1, 24))
     assert await records(second) == [b"%d" % number for number in range(20)]
     assert decode_epoch(found[-1].payload).node == "n2"
 
@@ -183,9 +185,9 @@ async def test_the_journal_is_purged_below_a_checkpoint(jetstream: JetStream, cl
     await first.publish(Kind.CHECKPOINT, b"pointer")
     await first.purge(first.seq - 1)
     second = await opened(jetstream, cluster, 2)
-    assert await second.last_checkpoint() == (7, b"pointer")
+    assert await second.last_checkpoint() == (8, b"pointer")
     assert await records(second) == [b"4"]
-    assert [batch.number for batch in await contents(second)] == [6, 7, 8]
+    assert [batch.number for batch in await contents(second)] == [7, 8, 9]
 
 
 async def test_a_journal_that_was_removed_is_not_taken_for_a_new_one(
@@ -194,7 +196,7 @@ async def test_a_journal_that_was_removed_is_not_taken_for_a_new_one(
     journal = await opened(jetstream, cluster, 1)
     await journal.publish(Kind.RECORDS, b"acknowledged")
     await jetstream._ask(f"STREAM.DELETE.{journal.stream}", {})
-    with pytest.raises(JournalLost, match="empty, but had 1 owners"):
+    with pytest.raises(JournalLost, match="does not exist"):
         await opened(jetstream, cluster, 2)
 
 
@@ -214,7 +216,7 @@ async def test_a_foreign_message_in_the_journal_is_damage(
     await jetstream.publish(f"weir.{cluster}.journal.005", b"who knows", {})
     with pytest.raises(Fenced):
         await journal.publish(Kind.RECORDS, b"more")
-    with pytest.raises(DamagedData, match="message 3 is damaged"):
+    with pytest.raises(DamagedData, match="message 4 is damaged"):
         await opened(jetstream, cluster, 2)
 
 
@@ -222,3 +224,81 @@ async def test_a_stream_that_does_not_exist_is_refused(jetstream: JetStream) -> 
     assert await jetstream.state("WEIR-nowhere") is None
     with pytest.raises((Refused, Away)):
         await jetstream.publish("weir.nowhere.journal.000", b"x", {})
+
+
+async def test_a_journal_whose_first_opening_failed_is_opened_by_the_next(
+    jetstream: JetStream, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The assignment has given epoch 1 away; nothing of it came here."""
+    await Journal(jetstream, cluster, 5, epoch=0).found(replicas=1, max_bytes=MIB)
+    second = await opened(jetstream, cluster, 2)
+    await second.publish(Kind.RECORDS, b"mine")
+    assert await records(second) == [b"mine"]
+
+
+async def test_founding_a_journal_again_changes_nothing(jetstream: JetStream, cluster: str) -> None:
+    first = await opened(jetstream, cluster, 1)
+    await first.publish(Kind.RECORDS, b"kept")
+    await Journal(jetstream, cluster, 5, epoch=0).found(replicas=1, max_bytes=MIB)
+    await first.publish(Kind.RECORDS, b"more")
+    assert await records(first) == [b"kept", b"more"]
+
+
+async def test_a_journal_gets_more_room_when_the_setting_was_raised(
+    jetstream: JetStream, cluster: str
+) -> None:
+    await Journal(jetstream, cluster, 5, epoch=0).found(replicas=1, max_bytes=MIB)
+    first = await opened(jetstream, cluster, 2)
+    await first.publish(Kind.RECORDS, b"x" * (MIB - 2000))
+    late = asyncio.create_task(first.publish(Kind.RECORDS, b"y" * 5000))  # waits for room
+    done, _ = await asyncio.wait({late}, timeout=0.5)
+    assert not done
+    await first.make_room(2 * MIB)
+    await first.make_room(MIB)  # never less
+    await asyncio.wait_for(late, 30)
+    assert [len(data) for data in await records(first)] == [MIB - 2000, 5000]
+
+
+async def test_a_full_journal_is_not_taken_over_but_does_not_hang(
+    jetstream: JetStream, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "EPOCH_SECS", 0.3)
+    await Journal(jetstream, cluster, 5, epoch=0).found(replicas=1, max_bytes=MIB)
+    first = await opened(jetstream, cluster, 2)
+    await first.publish(Kind.RECORDS, b"x" * (MIB - 2000))
+    with pytest.raises(TimeoutError):
+        while True:  # until not even this fits
+            await asyncio.wait_for(first.publish(Kind.RECORDS, b""), 0.5)
+    with pytest.raises(Away, match="no epoch record"):
+        await opened(jetstream, cluster, 3)
+
+
+async def test_what_is_counted_is_not_less_than_what_is_stored(
+    jetstream: JetStream, cluster: str
+) -> None:
+    """Room must run out by our count first: NATS would take no checkpoint either."""
+    journal = await opened(jetstream, cluster, 1)
+    before = await jetstream.state(journal.stream)
+    counted = 0
+    for size in (20, 20, 20, 500, 3 * MIB):
+        await journal.publish(Kind.RECORDS, b"z" * size)
+        counted += stored_bytes(size)
+    after = await jetstream.state(journal.stream)
+    assert before is not None and after is not None
+    assert counted / 1.2 < after.bytes - before.bytes <= counted
+
+
+async def test_a_connection_that_was_closed_for_good_is_made_again(
+    jetstream: JetStream, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a password was changed at the servers, and changed back."""
+    monkeypatch.setattr(jetstream_module, "REVIVE_SECS", 0.01)
+    journal = await opened(jetstream, cluster, 1)
+    heard = asyncio.Event()
+    await jetstream.on_hint("weir.hint", heard.set)
+    await jetstream._client.close()
+    await journal.publish(Kind.RECORDS, b"after")
+    assert await records(journal) == [b"after"]
+    while not heard.is_set():
+        await jetstream.hint("weir.hint")
+        await asyncio.sleep(0.01)
