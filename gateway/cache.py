@@ -97,7 +97,11 @@ class Cache:
         async def fetch(flight: Flight[Fetched]) -> Fetched:
             return await self._fetch(flight, path, asker)
 
-        return await self._flights.join((stream, part), fetch, asker.subject)
+        until = self._upstream.deadline()
+        try:
+            return await self._flights.join((stream, part), fetch, asker.subject, until)
+        except TimeoutError:
+            raise self._upstream.late() from None
 
     def hub_vouches_for(self, entry: Entry) -> bool:
         """If so configured, a tail is current while a hub is waiting there."""

@@ -65,9 +65,13 @@ class Flights(Generic[Result]):
         key: Key,
         fetch: Callable[[Flight[Result]], Awaitable[Result]],
         subject: str = OURS,
+        until: float | None = None,
     ) -> tuple[Result, Flight[Result], bool]:
-        """The result, its flight, and whether this call started the flight."""
+        """The result, its flight, and whether this call started the flight. Raises TimeoutError at
+        `until`, by the loop's clock: whoever came during a flight waits for two of them. A flight
+        that this call started at once has to end by itself."""
         arrival = next(self._stamps)
+        is_first = True
         while True:
             flight = self._open.get(key)
             leads = flight is None
@@ -77,11 +81,14 @@ class Flights(Generic[Result]):
                 flight.payers.add(subject)
             in_time = flight.answers(arrival)
             try:
-                result = await self._ride(flight)
+                async with asyncio.timeout_at(None if leads and is_first else until) as limit:
+                    result = await self._ride(flight)
             except Exception:
-                if in_time:
+                if in_time or limit.expired():
                     raise
+                is_first = False
                 continue
+            is_first = False
             if in_time or self._settles(result):
                 self.collapsed += not leads
                 return result, flight, leads

@@ -112,7 +112,7 @@ class Upstream:
     ) -> UpstreamResponse:
         """The complete response. `on_departure` is called once, before the first byte is sent."""
         limit = self._max_bytes if max_bytes is None else max_bytes
-        errand = Errand(request, live, on_departure, READ_BYTES, self._deadline(live))
+        errand = Errand(request, live, on_departure, READ_BYTES, self.deadline(live))
         slots = self._live if live else self._ordinary
         payers = payers or Payers()
         payer = await self._take_slot(errand, slots, payers)
@@ -144,7 +144,7 @@ class Upstream:
         idle_s = self._config.idle_timeout_secs
         if live and self.cluster is None:
             idle_s = self._config.live_timeout_secs
-        errand = Errand(request, live, on_departure, PIECEWISE_BYTES, self._deadline(live))
+        errand = Errand(request, live, on_departure, PIECEWISE_BYTES, self.deadline(live))
         slots = self._live if live else self._ordinary
         payer = await self._take_slot(errand, slots, payers or Payers())
         try:
@@ -159,7 +159,7 @@ class Upstream:
 
     # -- one request -------------------------------------------------------------------------------
 
-    def _deadline(self, live: bool) -> float | None:
+    def deadline(self, live: bool = False) -> float | None:
         """In a cluster, every response has to begin in time, except news for live reads."""
         if live or self.cluster is None:
             return None
@@ -233,6 +233,10 @@ class Upstream:
             yield piece
 
     # -- failures ----------------------------------------------------------------------------------
+
+    def late(self) -> UpstreamError:
+        """For whoever waited for the requests of others until the `deadline`."""
+        return self._failed(TimeoutError())
 
     def _failed(self, error: Exception) -> UpstreamError:
         """While the body was read."""

@@ -327,3 +327,32 @@ def test_the_law_is_one_that_can_be_broken(monkeypatch: pytest.MonkeyPatch) -> N
         except AssertionError:
             broken.append(seed)
     assert broken
+
+
+async def test_who_came_during_a_flight_does_not_wait_for_two_that_hang() -> None:
+    airport = Airport()
+    first = airport.board()
+    await airport.trip(0)
+    loop = asyncio.get_running_loop()
+    late = asyncio.create_task(
+        airport.flights.join(A, airport.fetch, until=loop.time() + 0.05), name="late"
+    )
+    await quiet()
+    (await airport.trip(0)).land.set_exception(ValueError("the origin hangs"))
+    with pytest.raises(ValueError):
+        await first
+    await airport.trip(1)  # it hangs as well
+    with pytest.raises(TimeoutError):
+        await late
+    assert airport.trips[1].land.cancelled()  # nobody waits for it any more
+
+
+async def test_who_came_during_a_flight_that_hangs_is_answered_in_time() -> None:
+    airport = Airport()
+    first = airport.board()
+    trip = await airport.trip(0)
+    until = asyncio.get_running_loop().time() + 0.05
+    with pytest.raises(TimeoutError):
+        await airport.flights.join(A, airport.fetch, until=until)
+    trip.land.set_result("the first one waits as long as it takes")
+    assert await results([first]) == {"the first one waits as long as it takes"}

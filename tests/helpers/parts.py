@@ -118,8 +118,15 @@ class HandOrigin:
     is_known = True
 
     def __init__(self) -> None:
+        self.until: float | None = None
         self.asked: list[Asked] = []
         self._unseen: list[Asked] = []  # those that `next` has not given out
+
+    def deadline(self) -> float | None:
+        return self.until
+
+    def late(self) -> UpstreamError:
+        return UpstreamError(503, "origin-timeout", "late")
 
     async def fetch(
         self,

@@ -58,7 +58,6 @@ GATEWAY_SETTINGS = {
     "DS_GATEWAY__SSE_ROTATION_SECS": "12",
     "DS_GATEWAY__SSE_HEARTBEAT_SECS": "1",
     "DS_GATEWAY__DRAIN_SECS": "3",
-    "DS_UPSTREAM__FIRST_BYTE_TIMEOUT_SECS": "4",
     "DS_AUTH__ISSUER": ISSUER,
     "DS_AUTH__AUDIENCE": AUDIENCE,
     "DS_AUTH__JWKS_REFRESH_SECS": "1",
@@ -155,8 +154,7 @@ class Machines:
     def _start_gateway(self, jwks_url: str) -> Start:
         urls = [self._url(self.links[name].port) for name in self.nodes]
         settings = GATEWAY_SETTINGS | {"DS_AUTH__JWKS": jwks_url}
-        settings["DS_GATEWAY__ORIGIN_URLS"] = ",".join(urls)
-        return start_gateway(urls[0], settings)
+        return start_gateway(",".join(urls), settings)  # several are a cluster
 
     # -- start and stop --------------------------------------------------------------------------
 
