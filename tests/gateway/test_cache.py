@@ -133,6 +133,16 @@ async def test_a_tail_is_not_served_while_the_origin_is_in_trouble(
     assert parts.log.records[-1].verdict == ("miss" if status else "error")
 
 
+async def test_a_read_that_came_during_another_is_answered_in_time(parts: Parts) -> None:
+    """In front of a cluster: the second question would hang as long as the first."""
+    parts.upstream.until = asyncio.get_running_loop().time() + 0.05
+    parts.ask("a")
+    await parts.upstream.next()
+    late = parts.ask("a")
+    assert (await late.exchange.answered()).status == 503
+    assert len(parts.upstream.asked) == 1
+
+
 # -- streams that are gone or others -------------------------------------------------------------
 
 

@@ -39,6 +39,7 @@ async def test_a_cluster_keeps_its_promises_for_a_minute_of_faults(tmp_path: Pat
     told: list[str] = []
     findings = await verify_faults(tmp_path, campaign, Shape(), told.append)
     assert [each for each in findings.violations if each.name not in LATE] == [], told
+    assert "(cluster http" in (tmp_path / "gateway-1" / "gateway-1.log").read_text()
     history = read_history(tmp_path / "history-sequence.jsonl")
     # A verdict about nothing would be worth nothing.
     modes = Counter(r.mode for r in history if isinstance(r, ReadResult) and r.ids)
