@@ -144,7 +144,9 @@ class Holdings:
         self.offline.pop(number, None)
         del self._damages[number]
         self.open[number] = owned
-        if not self._is_ours(number, owned.epoch):  # it took too long
+        if owned.storage.failure is not None:  # while it was opened
+            self._on_lost(number, owned.epoch, StorageFailed(owned.storage.failure))
+        elif not self._is_ours(number, owned.epoch):  # it took too long
             self.lose(owned, None)
 
     def _note_failure(self, number: int, error: Exception) -> None:

@@ -164,6 +164,7 @@ class ClusterStorage:
         if not self._is_lost:
             self._is_lost = True
             self._commit.abort(error)
+            self.flushes.abandon()
             self._retry_waiting()
             self._tell_lost(error)
 
@@ -263,7 +264,8 @@ class ClusterStorage:
         assert isinstance(batch.where, _Sealed)
         if batch.where.cut is not None:
             self.flushes.begin(batch.where.cut)
-        if self._commit.idle:  # no later batch will cut what was requested meanwhile
+        if self._commit.idle and self._commit.failure is None:
+            # No later batch will cut what was requested meanwhile.
             self.flushes.cut_if_idle()
         if self._waiting:
             self._retry_waiting()

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from origin.storage.base import StorageFailed
 from origin.storage.cluster.packs import Block, Extents, PackWriter
 from origin.storage.cluster.saved import SavedStream
 from origin.storage.stored import Buffered
@@ -26,6 +27,7 @@ class Flush:
     floor: int
     parts: list[bytes] = field(default_factory=list)
     start: int = 0  # of the parts
+    end: int = 0
     merged: list[tuple[int, int, list[Block]]] = field(default_factory=list)  # runs, in order
     added: list[Block] = field(default_factory=list)
 
@@ -34,6 +36,13 @@ class Flush:
         recent = self.stored.recent
         self.parts = [] if recent is None else recent.parts[:]
         self.start = self.stored.flushed if recent is None else recent.start
+        self.end = self.stored.flushed if recent is None else recent.end
+
+    def check(self) -> None:
+        """A checkpoint whose state is ahead of its bytes would lose what is between them."""
+        if self.end != self.tail:
+            stream = f"stream {self.stored.state.id:016x}"
+            raise StorageFailed(f"{stream}: bytes to {self.end} do not reach {self.tail}")
 
     def add_blocks(self, writer: PackWriter) -> None:
         if self.parts:

@@ -77,6 +77,7 @@ class Flushes:
         self._flushed_at = time.monotonic()
         self._sweep_at = self._flushed_at + FIRST_SWEEP_SECS
         self._is_wanted = False
+        self._is_over = False
         self.changed = changed
         self.removed = removed
         self.used_bytes = used_bytes  # of the journal, since the last purge
@@ -106,20 +107,20 @@ class Flushes:
 
     def want(self) -> None:
         """Request a flush as soon as possible."""
-        if not self._is_wanted and not self.is_running:
+        if not self._is_wanted and not self.is_running and not self._is_over:
             self._is_wanted = True
             self._on_change()
 
     def cut_if_due(self, batch_bytes: int) -> Cut | None:
         """Called when a batch is sealed, which contains everything staged so far."""
         is_due = self._is_wanted or self.used_bytes + batch_bytes >= self._flush_bytes
-        if self.is_running or not is_due:
+        if self.is_running or self._is_over or not is_due:
             return None
         return self._cut(self._journal.next_number + 1, self.used_bytes + batch_bytes)
 
     def cut_if_idle(self) -> None:
         """With nothing staged there is no batch to wait for: cut now."""
-        if self._is_wanted and not self.is_running:
+        if self._is_wanted and not self.is_running and not self._is_over:
             self.begin(self._cut(self._journal.next_number, self.used_bytes))
 
     def _cut(self, next_batch: int, used_bytes: int) -> Cut:
@@ -137,6 +138,8 @@ class Flushes:
 
     def begin(self, cut: Cut) -> None:
         """Called when everything staged before the cut is committed."""
+        if self._is_over:
+            return
         cut.seq = self._journal.seq
         for flush in cut.flushes:
             flush.note_bytes()
@@ -156,6 +159,8 @@ class Flushes:
 
     async def _flush(self, cut: Cut) -> None:
         """Blocks first, then the states, then the record that makes both count."""
+        for flush in cut.flushes:
+            flush.check()
         writer = self._depot.new_pack()
         await merge(self._depot, cut.flushes, self._sparse, writer)
         for flush in cut.flushes:
@@ -248,7 +253,7 @@ class Flushes:
 
     async def flushed(self) -> None:
         """Flush everything that is committed now, and wait for it."""
-        while self.changed or self.removed or self.is_running:
+        while not self._is_over and (self.changed or self.removed or self.is_running):
             if self._running is not None:
                 await asyncio.wait({self._running})
             else:
@@ -256,7 +261,9 @@ class Flushes:
                 await asyncio.sleep(0)
 
     def abandon(self) -> None:
-        """Leave it to the next owner: the journal has everything."""
+        """Leave it to the next owner: the journal has everything. Nothing is cut any more, because
+        states may be ahead of what was written."""
+        self._is_over = True
         for task in (self._ticker, self._running, *self._later):
             if task is not None:
                 task.cancel()

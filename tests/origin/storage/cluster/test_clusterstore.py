@@ -340,3 +340,46 @@ async def test_an_append_whose_batch_had_not_left_is_told_that_the_shard_was_los
         store_of(driver).abandon()
         with pytest.raises(StorageLost):
             await asyncio.wait_for(late, 30)
+
+
+async def test_a_shard_that_was_lost_flushes_nothing_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its states are ahead of what was written: such a checkpoint would have a hole."""
+    async with opened("cluster", tmp_path) as driver:
+        store = store_of(driver)
+        await driver.begin("a", b"first,")
+        await flushed(driver)
+        written = asyncio.ensure_future(driver.append("a", b"second,"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # its batch is on its way
+        refused = asyncio.ensure_future(driver.append("a", b"never,"))
+        await asyncio.sleep(0)
+        store.flushes.want()
+        # As Python 3.11 does with a cancellation that comes together with the answer.
+        monkeypatch.setattr(store._writer, "abandon", lambda: None)
+        store.abandon()
+        await written
+        with pytest.raises(StorageLost):
+            await refused
+        await store._writer.close()
+        assert not store.flushes.is_running
+    async with opened("cluster", tmp_path) as driver:
+        assert await driver.read("a") == b"first,second,"
+        await driver.append("a", b"third")
+        await flushed(driver)
+        assert await driver.read("a") == b"first,second,third"
+
+
+async def test_a_cut_that_is_ahead_of_its_bytes_is_never_committed(tmp_path: Path) -> None:
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a", b"first,")
+        store = store_of(driver)
+        lost: list[Exception] = []
+        store._tell_lost = lost.append
+        driver.states["a"].tail += 5
+        store.flushes.want()
+        await until(lambda: lost != [])
+        assert "do not reach" in str(lost[0])
+    async with opened("cluster", tmp_path) as driver:
+        assert await driver.read("a") == b"first,"
