@@ -124,13 +124,15 @@ class GroupCommit:
             self._loop.call_soon(self.start_batch)
 
     def barrier(self, done: Done) -> None:
-        if self._pending:
+        if self.failure is not None:  # something staged was lost, even if the last batch lands
+            done(StorageFailed(str(self.failure)))
+        elif self._pending:
             last = self._pending[-1]
             self._pending[-1] = last._replace(done=_both(last.done, done))
         elif self._flying is not None:
             self._flying.followers.append(done)
         else:
-            done(None if self.failure is None else StorageFailed(str(self.failure)))
+            done(None)
 
     def start_batch(self) -> None:
         self._scheduled = False

@@ -120,6 +120,24 @@ async def test_those_who_wait_are_told_that_nothing_more_is_written() -> None:
     await store.commit.drain()
 
 
+async def test_nothing_is_settled_after_something_staged_was_lost() -> None:
+    """Although the batch in flight lands."""
+    store = Store()
+    store.free.clear()
+    first = store.add(0)
+    await asyncio.sleep(0)
+    second = store.add(1)
+    store.commit.abort(StorageFailed("moved"))
+    with pytest.raises(StorageFailed):
+        await second
+    told: list[Exception | None] = []
+    store.commit.barrier(told.append)
+    assert [str(error) for error in told] == ["moved"]
+    store.free.set()
+    await first
+    await store.commit.drain()
+
+
 async def test_done_comes_after_publishing_and_in_order() -> None:
     store = Store()
     order: list[int] = []
