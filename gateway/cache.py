@@ -186,6 +186,7 @@ class Cache:
                 max_bytes=self._config.max_object_bytes,
                 payers=flight.payers,
                 on_departure=flight.depart,
+                on_begun=flight.begin,
             )
         except TooLarge:
             # The next read need not try, unless a snapshot (which detaches) has made it smaller.

@@ -29,6 +29,8 @@ class Flight(Generic[Result]):
         self.number = number
         self.departure: int | None = None  # a stamp later than those of all riders in time
         self.detached = False
+        self.has_begun = False  # its response: from then on nobody's time runs out
+        self.limits: set[asyncio.Timeout] = set()  # of its riders
         self.riders = 0
         self.task: asyncio.Task[Result]
         self._stamps = stamps
@@ -36,6 +38,12 @@ class Flight(Generic[Result]):
     def depart(self) -> None:
         if self.departure is None:
             self.departure = next(self._stamps)
+
+    def begin(self) -> None:
+        self.has_begun = True
+        for limit in self.limits:
+            if not limit.expired():
+                limit.reschedule(None)
 
     def answers(self, arrival: int) -> bool:
         return self.departure is None or self.departure > arrival
@@ -68,8 +76,8 @@ class Flights(Generic[Result]):
         until: float | None = None,
     ) -> tuple[Result, Flight[Result], bool]:
         """The result, its flight, and whether this call started the flight. Raises TimeoutError at
-        `until`, by the loop's clock: whoever came during a flight waits for two of them. A flight
-        that this call started at once has to end by itself."""
+        `until`, by the loop's clock, unless a response has begun: whoever came during a flight
+        waits for two of them. A flight that this call started at once has to end by itself."""
         arrival = next(self._stamps)
         is_first = True
         while True:
@@ -82,7 +90,7 @@ class Flights(Generic[Result]):
             in_time = flight.answers(arrival)
             try:
                 async with asyncio.timeout_at(None if leads and is_first else until) as limit:
-                    result = await self._ride(flight)
+                    result = await self._ride(flight, limit)
             except Exception:
                 if in_time or limit.expired():
                     raise
@@ -125,11 +133,15 @@ class Flights(Generic[Result]):
         self.started += 1
         return flight
 
-    async def _ride(self, flight: Flight[Result]) -> Result:
+    async def _ride(self, flight: Flight[Result], limit: asyncio.Timeout) -> Result:
+        if flight.has_begun:
+            limit.reschedule(None)
+        flight.limits.add(limit)
         flight.riders += 1
         try:
             return await asyncio.shield(flight.task)
         finally:
+            flight.limits.discard(limit)
             flight.riders -= 1
             if not flight.riders and not flight.task.done():
                 self._close(flight)  # first: nobody may board a cancelled flight

@@ -109,8 +109,10 @@ class Upstream:
         max_bytes: int | None = None,
         payers: Payers | None = None,
         on_departure: Callable[[], None] | None = None,
+        on_begun: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
-        """The complete response. `on_departure` is called once, before the first byte is sent."""
+        """The complete response. `on_departure` is called once, before the first byte is sent,
+        `on_begun` when the head has come."""
         limit = self._max_bytes if max_bytes is None else max_bytes
         errand = Errand(request, live, on_departure, READ_BYTES, self.deadline(live))
         slots = self._live if live else self._ordinary
@@ -118,6 +120,8 @@ class Upstream:
         payer = await self._take_slot(errand, slots, payers)
         try:
             begun = await self._origin.begin(errand)
+            if on_begun is not None:
+                on_begun()
             try:
                 body = await self._read_whole(request, begun, limit, payers)
             except UpstreamError:

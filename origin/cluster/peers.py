@@ -73,7 +73,8 @@ class Peers:
 
     async def have_moved(self) -> bool:
         """Whether another node may own our shards since this was asked, or did before. One that
-        gives no answer may. Those who ask before a round begins share it."""
+        gives no answer may, and so may one that we never heard of if we know no other. Those who
+        ask before a round begins share it."""
         if self._round is None:
             self._round = asyncio.create_task(self._ask_round(), name="who has moved")
         return await asyncio.shield(self._round)
@@ -83,6 +84,8 @@ class Peers:
             self._round = None  # whoever comes from now on needs the next one
             known = self._view.map
             others = [url for id_, url in known.nodes.items() if id_ != self._view.node_id]
+            if not others:
+                return True
             question = MayHaveMoved(known.version)
             try:
                 async with asyncio.timeout(ROUND_SECS):

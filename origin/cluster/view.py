@@ -77,8 +77,10 @@ class ClusterShards:
         return shard
 
     def have_moved(self, version: int) -> bool:
-        """Whether this node can have taken shards since that version of the map."""
-        return self._view.is_fresh() or self._view.map.version > version
+        """Whether this node can have taken shards since that version of the map. One that has just
+        started does not know what it did before."""
+        here = self._view.map.version
+        return not here or here > version or self._view.is_fresh()
 
     def all(self) -> Iterable[Shard]:
         found = (self._view.owned(number) for number in range(self.count))

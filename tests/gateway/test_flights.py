@@ -356,3 +356,30 @@ async def test_who_came_during_a_flight_that_hangs_is_answered_in_time() -> None
         await airport.flights.join(A, airport.fetch, until=until)
     trip.land.set_result("the first one waits as long as it takes")
     assert await results([first]) == {"the first one waits as long as it takes"}
+
+
+async def test_a_response_that_begins_as_somebody_gives_up_is_no_error() -> None:
+    airport = Airport()
+    first = airport.board()
+    trip = await airport.trip(0)
+    loop = asyncio.get_running_loop()
+    late = asyncio.create_task(airport.flights.join(A, airport.fetch, until=loop.time() - 1))
+    await soon(lambda: any(limit.expired() for limit in trip.flight.limits))
+    trip.flight.begin()
+    with pytest.raises(TimeoutError):
+        await late
+    trip.land.set_result("for the first")
+    assert await results([first]) == {"for the first"}
+
+
+async def test_a_response_that_has_begun_may_take_its_time() -> None:
+    airport = Airport()
+    first = airport.board()
+    trip = await airport.trip(0)
+    until = asyncio.get_running_loop().time() + 0.05
+    late = asyncio.create_task(airport.flights.join(A, airport.fetch, until=until))
+    await quiet()
+    trip.flight.begin()
+    await asyncio.sleep(0.1)
+    trip.land.set_result(f"{SETTLED} after a large body")
+    assert await results([first, late]) == {f"{SETTLED} after a large body"}

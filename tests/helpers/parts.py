@@ -136,6 +136,7 @@ class HandOrigin:
         max_bytes: int | None = None,
         payers: Payers | None = None,
         on_departure: Callable[[], None] | None = None,
+        on_begun: Callable[[], None] | None = None,
     ) -> UpstreamResponse:
         if on_departure is not None:
             on_departure()

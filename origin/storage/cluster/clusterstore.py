@@ -117,7 +117,9 @@ class ClusterStorage:
     async def recover(self) -> list[StreamState]:
         config = self._config
         self._loop = asyncio.get_running_loop()
-        await self._journal.make_room(room_for(config))
+        room = await self._journal.make_room(room_for(config))
+        self._most_bytes = min(self._most_bytes, (room - MAX_PENDING_BYTES) // 2)
+        self._full_bytes = self._most_bytes
         recovered = await recover(self._journal, self._depot, self._node)
         self._streams = recovered.streams
         self._writer = JournalWriter(self._journal, self._lose)

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -127,10 +126,13 @@ class JetStream:
         log.error("NATS has closed the connection; connecting again")
         while True:
             await asyncio.sleep(REVIVE_SECS)
-            with suppress(Away, NatsError):
+            try:
                 self._client = await self._connect()
                 for subject, act in self._hints:
                     await self._listen(subject, act)
+            except Exception as error:  # also of a credentials file that is being replaced
+                log.info("NATS: %r", error)
+            else:
                 self._reviving = None
                 return
 
@@ -226,11 +228,19 @@ class JetStream:
             if refused.code != NAME_IN_USE:
                 raise
 
-    async def make_room(self, name: str, max_bytes: int) -> None:
-        """A stream may hold at least so much from now on."""
-        answer = await self._ask(f"STREAM.INFO.{name}", {})
-        if answer.config is not None and answer.config["max_bytes"] < max_bytes:
-            await self._ask(f"STREAM.UPDATE.{name}", {**answer.config, "max_bytes": max_bytes})
+    async def make_room(self, name: str, max_bytes: int) -> int:
+        """A stream may hold at least so much from now on, if the servers have it; returns how much
+        it may."""
+        config = (await self._ask(f"STREAM.INFO.{name}", {})).config
+        assert config is not None
+        if config["max_bytes"] >= max_bytes:
+            return int(config["max_bytes"])
+        try:
+            await self._ask(f"STREAM.UPDATE.{name}", {**config, "max_bytes": max_bytes})
+        except Refused as refused:
+            log.error("%s keeps its old room: %s", name, refused)
+            return int(config["max_bytes"])
+        return max_bytes
 
     async def state(self, stream: str) -> StreamState | None:
         """None if there is no such stream."""

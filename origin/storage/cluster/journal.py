@@ -124,10 +124,10 @@ class Journal:
             with suppress(Fenced):  # another node was faster
                 await self.publish(Kind.EPOCH, encode_record(_epoch_record("")))
 
-    async def make_room(self, max_bytes: int) -> None:
-        """The setting may have been raised since it was founded."""
+    async def make_room(self, max_bytes: int) -> int:
+        """The setting may have been raised since it was founded; returns the room that there is."""
         try:
-            await self._jetstream.make_room(self.stream, max_bytes)
+            return await self._jetstream.make_room(self.stream, max_bytes)
         except Refused as refused:
             if refused.code == NO_STREAM:
                 raise JournalLost(f"{self.stream} does not exist") from None

@@ -259,6 +259,15 @@ async def test_a_journal_gets_more_room_when_the_setting_was_raised(
     assert [len(data) for data in await records(first)] == [MIB - 2000, 5000]
 
 
+async def test_a_journal_keeps_its_room_if_the_servers_have_no_more(
+    jetstream: JetStream, cluster: str
+) -> None:
+    await Journal(jetstream, cluster, 5, epoch=0).found(replicas=1, max_bytes=MIB)
+    journal = await opened(jetstream, cluster, 2)
+    assert await journal.make_room(1 << 50) == MIB
+    assert await journal.make_room(2 * MIB) == 2 * MIB
+
+
 async def test_a_full_journal_is_not_taken_over_but_does_not_hang(
     jetstream: JetStream, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
