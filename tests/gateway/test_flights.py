@@ -334,14 +334,16 @@ async def test_who_came_during_a_flight_does_not_wait_for_two_that_hang() -> Non
     first = airport.board()
     await airport.trip(0)
     loop = asyncio.get_running_loop()
-    late = asyncio.create_task(
-        airport.flights.join(A, airport.fetch, until=loop.time() + 0.05), name="late"
-    )
+    until = loop.time() + 60
+    late = asyncio.create_task(airport.flights.join(A, airport.fetch, until=until))
     await quiet()
     (await airport.trip(0)).land.set_exception(ValueError("the origin hangs"))
     with pytest.raises(ValueError):
         await first
-    await airport.trip(1)  # it hangs as well
+    second = await airport.trip(1)  # it hangs as well
+    [limit] = second.flight.limits
+    assert limit.when() == until
+    limit.reschedule(loop.time())
     with pytest.raises(TimeoutError):
         await late
     assert airport.trips[1].land.cancelled()  # nobody waits for it any more
@@ -376,10 +378,12 @@ async def test_a_response_that_has_begun_may_take_its_time() -> None:
     airport = Airport()
     first = airport.board()
     trip = await airport.trip(0)
-    until = asyncio.get_running_loop().time() + 0.05
-    late = asyncio.create_task(airport.flights.join(A, airport.fetch, until=until))
+    now = asyncio.get_running_loop().time()
+    waiting = asyncio.create_task(airport.flights.join(A, airport.fetch, until=now + 60))
     await quiet()
     trip.flight.begin()
-    await asyncio.sleep(0.1)
+    assert {limit.when() for limit in trip.flight.limits} == {None}
+    too_late = asyncio.create_task(airport.flights.join(A, airport.fetch, until=now))
+    await quiet()
     trip.land.set_result(f"{SETTLED} after a large body")
-    assert await results([first, late]) == {f"{SETTLED} after a large body"}
+    assert await results([first, waiting, too_late]) == {f"{SETTLED} after a large body"}
