@@ -9,9 +9,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from origin.outcomes import UNKNOWN_OUTCOME
 from origin.storage.base import (
     DamagedData,
     Done,
+    OutcomeUnknown,
     Storage,
     StorageAway,
     StorageFailed,
@@ -147,6 +149,8 @@ def storage_problem(error: Exception) -> Reply:
         return problem(500, "damaged", "This stream's stored data is damaged.")
     if isinstance(error, StorageAway):
         return problem(503, "storage-away", "The storage does not answer.", RETRY_AFTER)
+    if isinstance(error, OutcomeUnknown):
+        return UNKNOWN_OUTCOME
     if isinstance(error, StorageLost):
         return problem(503, "no-owner", "The stream is moving to another node.", RETRY_AFTER)
     return problem(

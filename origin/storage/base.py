@@ -22,7 +22,11 @@ class StorageAway(StorageFailed):
 
 
 class StorageLost(StorageFailed):
-    """Another node has taken over these streams."""
+    """Another node has taken over these streams; this is not stored."""
+
+
+class OutcomeUnknown(StorageLost):
+    """The same, but what was on its way may be stored."""
 
 
 class StorageFull(Exception):

@@ -18,6 +18,7 @@ from origin.storage.base import (
     BelowFloor,
     DamagedData,
     Done,
+    OutcomeUnknown,
     StorageAway,
     StorageFull,
     StorageLost,
@@ -71,7 +72,7 @@ class JournalWriter:
     def _ended(self, task: "asyncio.Task[int]", batch: Batch, landed: Landed) -> None:
         """Also told if it was cancelled before it had begun."""
         if task.cancelled():
-            landed(batch, StorageLost("the shard was closed"))
+            landed(batch, OutcomeUnknown("the shard was closed"))
         elif (error := task.exception()) is None:
             landed(batch, None)
         else:

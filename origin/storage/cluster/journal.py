@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from origin.storage.base import DamagedData, StorageFailed, StorageLost
+from origin.storage.base import DamagedData, OutcomeUnknown, StorageFailed, StorageLost
 from origin.storage.cluster.envelope import (
     START,
     Batch,
@@ -152,7 +152,7 @@ class Journal:
             self._seq, self._link = tail.seq, tail.link
             try:
                 return await self.publish(Kind.EPOCH, encode_record(_epoch_record(node)))
-            except Fenced:  # somebody wrote since we looked; who wins is decided by the epochs
+            except (Fenced, OutcomeUnknown):  # somebody wrote meanwhile; the epochs decide who wins
                 continue
 
     async def _find_tail(self) -> Tail:
@@ -238,7 +238,7 @@ class Journal:
             if found is None:
                 state = await self._jetstream.state(self.stream)
                 if state is None or state.first_seq > seq:
-                    raise Fenced(f"{self.stream}: a later owner has purged message {seq}")
+                    raise OutcomeUnknown(f"{self.stream}: a later owner has purged message {seq}")
                 return False
         except Away:
             return False

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from origin.staging import storage_problem
 from origin.storage.base import (
     DamagedData,
+    OutcomeUnknown,
     StorageAway,
     StorageFull,
     StorageLost,
@@ -329,17 +331,25 @@ async def test_removed_before_it_was_flushed(tmp_path: Path) -> None:
         assert list(driver.states) == ["b"]
 
 
-async def test_an_append_whose_batch_had_not_left_is_told_that_the_shard_was_lost(
-    tmp_path: Path,
+async def test_an_append_whose_batch_is_on_its_way_may_be_stored_when_the_shard_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A client must not be told that it can repeat it; one that still waits here is told so."""
     async with opened("cluster", tmp_path) as driver:
         await driver.begin("a")
-        late = asyncio.ensure_future(driver.append("a", b"late"))
+        Silent(store_of(driver), monkeypatch)
+        sent = asyncio.ensure_future(driver.append("a", b"sent"))
         await asyncio.sleep(0)  # it is staged
-        await asyncio.sleep(0)  # its batch is sealed, and has a task that has not begun
+        await asyncio.sleep(0)  # its batch is sealed, and has a task
+        waiting = asyncio.ensure_future(driver.append("a", b"waiting"))
+        await asyncio.sleep(0)
         store_of(driver).abandon()
-        with pytest.raises(StorageLost):
-            await asyncio.wait_for(late, 30)
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await asyncio.wait_for(sent, 30)
+        with pytest.raises(StorageLost) as lost:
+            await asyncio.wait_for(waiting, 30)
+        codes = [storage_problem(each.value).body for each in (unknown, lost)]
+        assert b"unknown-outcome" in codes[0] and b"no-owner" in codes[1]
 
 
 async def test_a_shard_that_was_lost_flushes_nothing_any_more(
