@@ -12,9 +12,11 @@ GRACE_SECS = 1.0  # for the client itself: it shares its processors with all ser
 
 
 def hangs(line: Timeline) -> Iterator[Violation]:
-    """Of requests that wait for nothing but an outcome, at doors that are able to answer."""
+    """Of requests that wait for nothing but an outcome, at doors that are able to answer. A large
+    body takes its time, once it has begun."""
     for operation in line.operations if line.rounds else ():
-        took = operation.ended - operation.began - _stalled(line.stalls, operation)
+        answered = operation.answered or operation.ended
+        took = answered - operation.began - _stalled(line.stalls, operation)
         mode = operation.mode if isinstance(operation, ReadResult) else ""
         requests = 2 if mode == "snapshot" else 1  # a redirect, and where it leads
         if took <= HANG_SECS * requests + GRACE_SECS or mode in LIVE:

@@ -58,6 +58,7 @@ class Answer:
     token: Token | None
     began: float
     ended: float = 0.0
+    answered: float = 0.0  # when its head came
     status: int = 0
     head: ReplyHead = ReplyHead()
     body: bytes = b""
@@ -70,6 +71,7 @@ class Answer:
             "key": self.token.key if self.token else "",
             "began": self.began,
             "ended": self.ended,
+            "answered": self.answered,
             "outcome": self.outcome,
             "status": self.status,
             "trouble": self.trouble,
@@ -119,6 +121,7 @@ class Doors:
                     allow_redirects=False,
                 ) as reply,
             ):
+                answer.answered = self.now()
                 answer.status, answer.head = reply.status, parse_head(reply.headers)
                 answer.trouble = _trouble_of(reply.status)
                 yield answer, reply.content.iter_any()

@@ -42,6 +42,7 @@ class Operation(Struct, omit_defaults=True, kw_only=True):
     door: str
     began: float
     ended: float
+    answered: float = 0.0  # when the head of the response came; 0: never
     outcome: Outcome
     status: int = 0  # 0: there was none
     trouble: str = ""  # why it failed, in the words of `availability`

@@ -84,6 +84,15 @@ def test_a_request_that_waits_too_long_hangs(stream: Honest) -> None:
     assert names(stream) == set()  # in front of one origin other limits hold
 
 
+def test_a_large_body_may_take_its_time_once_it_has_begun(stream: Honest) -> None:
+    stream.audit()
+    read = stream.read(door="node-2")
+    read.answered, read.ended = read.began + 1, read.began + TOO_LONG
+    assert names(stream, round_of()) == set()
+    read.answered = read.ended
+    assert names(stream, round_of()) == {"hang"}
+
+
 def test_a_client_that_did_not_run_says_nothing_about_servers(stream: Honest) -> None:
     stream.audit()
     read = stream.read(door="node-2")
