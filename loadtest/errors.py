@@ -7,3 +7,11 @@ class RunFailedError(Exception):
 
 class UnavailableError(Exception):
     """A tool or server that is not on this machine and cannot be installed here."""
+
+
+class NotStartedError(RunFailedError):
+    """A program ended before it was ready."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from loadtest.errors import RunFailedError
+from loadtest.errors import NotStartedError, RunFailedError
 from wire.programs import end_with_parent
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,8 @@ class Process:
                 return port
             if (code := self._process.poll()) is not None:
                 ended = f"{self._log.stem} did not start (exit code {code})"
-                raise RunFailedError(f"{ended}, see {self._log}: {self._last_words()}")
+                text = f"{ended}, see {self._log}: {self._last_words()}"
+                raise NotStartedError(text, code)
             time.sleep(POLL_SECS)
         raise RunFailedError(f"{self._log.stem} was not ready after {READY_TIMEOUT_SECS:g} s")
 

@@ -8,7 +8,7 @@ from loadtest.verify.history import LIVE, ForkResult, Operation, ReadResult, Rou
 from loadtest.verify.timeline import Timeline, Violation, seen_by
 
 HANG_SECS = 5.0
-GRACE_SECS = 1.0  # for the client itself: it shares its processors with all servers
+GRACE_SECS = 1.0  # for the client itself, each time: it shares its processors with all servers
 
 
 def hangs(line: Timeline) -> Iterator[Violation]:
@@ -19,7 +19,7 @@ def hangs(line: Timeline) -> Iterator[Violation]:
         took = answered - operation.began - _stalled(line.stalls, operation)
         mode = operation.mode if isinstance(operation, ReadResult) else ""
         requests = 2 if mode == "snapshot" else 1  # a redirect, and where it leads
-        if took <= HANG_SECS * requests + GRACE_SECS or mode in LIVE:
+        if took <= (HANG_SECS + GRACE_SECS) * requests or mode in LIVE:
             continue
         if not any(_was_stopped(each, operation) for each in line.rounds):
             answer = operation.status or operation.trouble

@@ -59,7 +59,7 @@ class Scene:
     async def start(self, *names: str) -> None:
         for name in names:
             await self.machines.links[name].start()
-            await self.machines.parts[name].start_again()
+            await self.machines.start_again(name)
         self.dead.difference_update(names)
 
     def set_links(self, sources: Iterable[str], targets: Iterable[str], mode: Mode) -> None:

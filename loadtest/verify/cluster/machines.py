@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import aiohttp
 
-from loadtest.errors import RunFailedError
+from loadtest.errors import NotStartedError, RunFailedError
 from loadtest.peers.nats import NatsPlace, place_nats, start_nats
 from loadtest.peers.process import Process, Start, free_port
 from loadtest.peers.servers import start_gateway, weir_start
@@ -30,6 +30,7 @@ NODES = 3
 NATS_SERVERS = 3
 S3 = "s3"
 START_SECS = 120.0
+AWAY_CODES = frozenset({2, 3})  # of a node that NATS or object storage does not answer
 POLL_SECS = 0.1
 KEY = "that-of-a-verified-cluster"
 
@@ -168,6 +169,16 @@ class Machines:
             await wait_until(overview.nats_leader, START_SECS, "NATS")
         await self._start_all(self.nodes)
         await self._start_all(self.gateways)
+
+    async def start_again(self, name: str) -> None:
+        """As a supervisor does: a node that cannot reach what it needs ends."""
+        until = time.monotonic() + START_SECS
+        while True:
+            try:
+                return await self.parts[name].start_again()
+            except NotStartedError as error:
+                if error.code not in AWAY_CODES or time.monotonic() > until:
+                    raise
 
     async def _start_all(self, names: Iterable[str]) -> None:
         for name in names:
