@@ -5,8 +5,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from loadtest.verify.cluster.links import SLOW_SECS, Link, Mode
 from loadtest.verify.cluster.sources import find_source
@@ -124,15 +124,46 @@ async def test_a_server_that_is_not_there_is_a_reset() -> None:
     await dead.close()
 
 
+CONNECT = """
+import socket, sys
+connection = socket.socket()
+connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+connection.bind(("127.0.0.1", int(sys.argv[2])))
+connection.connect(("127.0.0.1", int(sys.argv[1])))
+connection.recv(1)
+"""
+
+
+@contextmanager
+def child_connected(server: socket.socket, port: int = 0) -> Iterator[tuple[int, int]]:
+    """The child's process id, and the port it connects from."""
+    command = [sys.executable, "-c", CONNECT, str(server.getsockname()[1]), str(port)]
+    with subprocess.Popen(command) as child:
+        taken, (_, port) = server.accept()
+        with taken:
+            yield child.pid, port
+
+
 def test_the_source_of_a_connection_is_found() -> None:
-    program = (
-        "import socket,sys;s=socket.create_connection(('127.0.0.1',int(sys.argv[1])));s.recv(1)"
-    )
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        command = [sys.executable, "-c", program, str(server.getsockname()[1])]
-        with subprocess.Popen(command) as child:
-            taken, (_, port) = server.accept()
-            with taken:
-                pids = {"us": os.getpid(), "child": child.pid}
-                assert find_source(port, pids) == "child"
-                assert find_source(port, {"us": os.getpid()}) == ""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        child_connected(server) as (pid, port),
+    ):
+        to_port = server.getsockname()[1]
+        assert find_source(port, to_port, {"us": os.getpid(), "child": pid}) == "child"
+        assert find_source(port, to_port, {"us": os.getpid()}) == ""
+        assert find_source(port, 1, {"child": pid}) is None
+
+
+def test_two_sources_with_the_same_port_are_told_apart() -> None:
+    """The system gives a port to several, if they connect to different servers."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+        child_connected(one) as (first, port),
+        child_connected(other, port) as (second, same),
+    ):
+        assert same == port
+        pids = {"first": first, "second": second}
+        found = [find_source(port, each.getsockname()[1], pids) for each in (one, other)]
+        assert found == ["first", "second"]

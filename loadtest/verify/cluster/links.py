@@ -112,15 +112,16 @@ class Link:
     def _is_whole(self) -> bool:
         return all(gate.mode is Mode.PASS for gate in self._gates.values())
 
-    def _source_of(self, connection: _Connection) -> str:
+    def _source_of(self, connection: _Connection) -> str | None:
         if connection.source is None:
-            connection.source = find_source(connection.port, self._pids())
+            connection.source = find_source(connection.port, self.port, self._pids())
         return connection.source
 
     async def _pass(self, connection: _Connection) -> None:
         """Wait until this connection may go on."""
         if not self._is_whole:
-            gate = self._gates.get(self._source_of(connection))
+            source = self._source_of(connection)
+            gate = None if source is None else self._gates.get(source)
             if gate is not None:
                 await gate.passed()
 

@@ -13,17 +13,21 @@ TABLE = "/proc/net/tcp"
 LOOPBACK = "0100007F"
 
 
-def find_source(port: int, pids: Mapping[str, int]) -> str:
-    """The name of the process that connects from this port of loopback; empty if it is another."""
-    inode = _inode_of(port)
-    return next((name for name, pid in pids.items() if inode and _holds(pid, inode)), "")
+def find_source(port: int, to_port: int, pids: Mapping[str, int]) -> str | None:
+    """The name of the process that connects from this port of loopback to that one; empty if it is
+    another, None if there is no such connection."""
+    inode = _inode_of(port, to_port)
+    if not inode:
+        return None
+    return next((name for name, pid in pids.items() if _holds(pid, inode)), "")
 
 
-def _inode_of(port: int) -> str:
-    """The table is long where many connections were closed lately, so it is not parsed."""
+def _inode_of(port: int, to_port: int) -> str:
+    """The table is long where many connections were closed lately, so it is not parsed. Two
+    processes may have the same port, if they are connected to different ones."""
     with open(TABLE) as table:
         rows = table.read()
-    row = rf"^ *\d+: {LOOPBACK}:{port:04X} (?:\S+ +){{7}}([1-9]\d*)"
+    row = rf"^ *\d+: {LOOPBACK}:{port:04X} {LOOPBACK}:{to_port:04X} (?:\S+ +){{6}}([1-9]\d*)"
     found = re.search(row, rows, re.MULTILINE)
     return found[1] if found else ""
 
