@@ -6,7 +6,6 @@ process can write to the shard, so it needs `Shard.fresh()` after it is made. If
 then, it was so when the answer was made: a shard is never fresh again once another took it.
 """
 
-from origin.outcomes import UNKNOWN_OUTCOME
 from origin.shard import Shard
 from protocol.errors import ProtocolError
 from protocol.names import STREAM_NEXT_OFFSET, STREAM_UP_TO_DATE
@@ -14,7 +13,10 @@ from protocol.replies import RETRY_AFTER, Reply, problem_of
 
 
 def is_lasting(method: str, reply: Reply) -> bool:
-    """Whether an answer stays true, whatever another owner of the shard does."""
+    """Whether an answer stays true, whatever another owner of the shard does. A 503 always does: it
+    says nothing of the stream."""
+    if reply.status == 503:
+        return True
     if method == "GET":  # a chunk says where it ends; below the tail it says no more than that
         told = {name for name, _ in reply.headers}
         return reply.status == 200 and STREAM_NEXT_OFFSET in told and STREAM_UP_TO_DATE not in told
@@ -31,6 +33,6 @@ def no_owner() -> ProtocolError:
 
 def checked(shard: Shard, method: str, reply: Reply) -> Reply:
     """The reply if it can be said now, else that there is no owner."""
-    if shard.fresh() or is_lasting(method, reply) or reply is UNKNOWN_OUTCOME:
+    if shard.fresh() or is_lasting(method, reply):
         return reply
     return problem_of(no_owner())

@@ -188,9 +188,9 @@ class Handlers:
         except TimeoutError:
             if not call.deadline.has_passed:
                 raise
-            if call.shard.is_lost:
-                raise no_owner() from None
-            raise slow_storage() if call.method in READS else unknown_outcome() from None
+            if call.method not in READS:  # also if the shard is lost: what was staged may be stored
+                raise unknown_outcome() from None
+            raise (no_owner() if call.shard.is_lost else slow_storage()) from None
 
     def _service_page(self, method: str, path: str) -> Reply:
         if path not in ("/healthz", "/readyz", "/metrics"):

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from origin.freshness import is_lasting
+from origin.outcomes import slow_storage, unknown_outcome
 from protocol import replies
-from protocol.replies import Headers, Reply
+from protocol.replies import Headers, Reply, problem_of
 from tests.conftest import StartOrigin
 from tests.helpers.origin import LocalOrigin
 from tests.helpers.rawhttp import (
@@ -81,6 +82,8 @@ def refused(reply: Response) -> bool:
         ("PUT", Reply(204, END), True),
         ("DELETE", Reply(204, ()), True),
         ("DELETE", replies.not_found(), False),
+        ("POST", problem_of(unknown_outcome()), True),
+        ("GET", problem_of(slow_storage()), True),
     ],
 )
 def test_commits_and_bytes_below_the_tail_last(method: str, reply: Reply, lasts: bool) -> None:

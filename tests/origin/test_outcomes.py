@@ -131,7 +131,7 @@ def test_a_lost_shard_keeps_nobody_waiting(
         shard = origin.origin.shard
         wait_until(lambda: origin.call(lambda: "s" in shard.registry.by_name))
         origin.call(shard.lose)
-        assert code(connection.read_response()) == (503, "no-owner")
+        assert code(connection.read_response()) == (503, "unknown-outcome")
 
 
 # -- the queue of those without a task -------------------------------------------------------------

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +16,11 @@ from origin.cluster import control, node
 from origin.cluster.assignment import Assignment, begin, take
 from origin.cluster.control import Conflict, Lease, NodeRecord, clock
 from origin.registry import Totals
-from origin.storage.cluster.jetstream import Away
+from origin.storage.cluster.jetstream import Away, JetStream
 from protocol.clustermap import shard_of
 from tests.helpers.nats import cluster_name, nats_servers, shared_nats
 from tests.helpers.origin import LocalOrigin, make_config
-from tests.helpers.rawhttp import Client
+from tests.helpers.rawhttp import PREFIX, Client, encode_request
 from wire.settings import SettingsError
 
 SHARDS = 6
@@ -169,6 +170,51 @@ def test_a_silent_node_is_replaced_after_its_lease(
     assert contents(two) == {b"kept,"}
     append_everywhere(two, b"more,")
     assert contents(two) == {b"kept,more,"}
+
+
+class WithholdingJetStream:
+    """Stores what is published to a subject, and does not say so."""
+
+    def __init__(self, real: JetStream, subject: str) -> None:
+        self._real = real
+        self._subject = subject
+        self.has_stored = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> int:
+        seq = await self._real.publish(subject, data, headers)
+        if subject == self._subject:
+            self.has_stored.set()
+            await asyncio.Event().wait()
+        return seq
+
+
+@pytest.mark.parametrize("connection", ["keep-alive", "close"], ids=["plain", "ordinary"])
+def test_an_append_that_is_on_its_way_when_its_shard_is_lost_may_be_stored(
+    start: Start, connection: str
+) -> None:
+    origin = start(1)
+    wait_until(lambda: are_spread(origin))
+    with origin.client() as client:
+        client.create("s")
+    tested = origin.origin._node
+    assert isinstance(tested, node.ClusterNode)
+    shard = tested.holdings.open[shard_of("s", SHARDS)]
+    journal = shard.storage._journal
+    withholding = WithholdingJetStream(journal._jetstream, journal._subject)
+    journal._jetstream = cast(JetStream, withholding)
+    with origin.connect() as writer:
+        head = KIND | {"Connection": connection}
+        writer.send(encode_request("POST", PREFIX + "s", head, b"once"))
+        assert withholding.has_stored.wait(WAIT_SECS)
+        origin.call(lambda: tested.holdings.lose(shard, None))
+        reply = writer.read_response("POST")
+    assert (reply.status, reply.json()["code"]) == (503, "unknown-outcome")
+    origin.call(tested._poked.set)
+    with origin.client() as client:
+        wait_until(lambda: client.read("s").body == b"once")
 
 
 class ScriptedControl:

@@ -407,6 +407,21 @@ def test_an_unknown_outcome_leaves_an_alias_that_harms_nobody(
         assert cluster.where_is(name) == [home(other)]
 
 
+def test_a_fork_on_its_way_when_its_home_is_lost_may_be_there(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = start_cluster()
+    source, name = cluster.name_of("a", "source"), cluster.name_of("b", "fork")
+    put_at(cluster, "a", source)
+    held = Held(monkeypatch, placing.Placing, "_create_at")
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(put_at, cluster, "b", name, source)
+        held.wait_for_it()
+        cluster.move(home(name), "c")
+        assert problem(late.result()) == (503, "unknown-outcome")
+        held.let_go()
+
+
 # -- many at once ----------------------------------------------------------------------------------
 
 
