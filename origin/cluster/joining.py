@@ -26,10 +26,10 @@ async def join(
     if found is None:
         await _refuse_lost_journals(control, cluster.name, jetstream, objects)
         await _found_journals(cluster, jetstream)
-        with suppress(Conflict):  # another node was faster
+    while found is None:
+        with suppress(Conflict):  # another node is faster, and may not be done
             await control.assign(0, begin(cluster.name, cold, cluster.shards))
         found = await control.assignment()
-        assert found is not None
     _check(found[1], cluster, cold)
     if config.cold.backend == "fs":
         await _refuse_other_machines(control)
