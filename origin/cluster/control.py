@@ -1,15 +1,19 @@
-"""What the nodes of a cluster share: a lease per node, and the assignment of shards.
+"""What the nodes of a cluster share: a lease per node, the assignment of shards, and how far the
+journals have come.
 
-Both live in one JetStream stream, so one quorum decides about both. A lease is a message that the
+All of it is in one JetStream stream, so one quorum decides about it. A lease is a message that the
 servers remove unless it is renewed. Its holder counts from before it sent the renewal, by its own
 clock, and stops a margin earlier: it never believes in a lease that the servers have given up, as
 long as their clocks differ by less than the margin.
+
+A journal cannot tell by itself that its end is missing. So each node keeps a record, for good, of
+the last batches that it knows to be stored.
 """
 
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -83,6 +87,7 @@ class Lease:
 
 _record_decoder = msgspec.json.Decoder(NodeRecord)
 _assignment_decoder = msgspec.json.Decoder(Assignment)
+_tails_decoder = msgspec.json.Decoder(dict[int, int])
 
 
 class Control:
@@ -91,18 +96,21 @@ class Control:
         self._stream = f"WEIR-{cluster}"
         self._nodes = f"weir.{cluster}.node"
         self._map = f"weir.{cluster}.map"
+        self._tails = f"weir.{cluster}.tails"
         self._hint = f"weir.{cluster}.hint"
         self._node = node
         self._subject = f"{self._nodes}.{node}"
         self._lease_secs = lease_secs
         self._revision = 0  # of our lease's message
         self._has_held = False
+        self._noted: dict[int, int] | None = None  # by shard
         self.lease = Lease()
 
     async def create(self, replicas: int) -> None:
+        subjects = [f"{self._nodes}.*", self._map, f"{self._tails}.*"]
         await self._jetstream.ensure_stream(
             self._stream,
-            subjects=[f"{self._nodes}.*", self._map],
+            subjects=subjects,
             num_replicas=replicas,
             max_msgs_per_subject=1,
             max_bytes=64 * 1024 * 1024,
@@ -110,6 +118,7 @@ class Control:
             discard="old",
             allow_msg_ttl=True,
         )
+        await self._jetstream.ensure_subjects(self._stream, subjects)
 
     async def watch(self, act: Callable[[], None]) -> None:
         """Call `act` soon after somebody has changed something; a hint may get lost."""
@@ -201,6 +210,29 @@ class Control:
             raise
         await self._jetstream.hint(self._hint)
         return version
+
+    # -- journals ------------------------------------------------------------------------------
+
+    async def note_tails(self, numbers: Mapping[int, int]) -> None:
+        """The last batches of these shards that are known to be stored. Nothing that was noted
+        before is taken back."""
+        subject = f"{self._tails}.{self._node}"
+        if self._noted is None:
+            self._noted = await self._read_tails(subject)
+        known = self._noted
+        noted = known | {shard: max(n, known.get(shard, 0)) for shard, n in numbers.items()}
+        if noted != known:
+            await self._jetstream.publish(subject, msgspec.json.encode(noted), {})
+            self._noted = noted
+
+    async def noted_tail(self, shard: int) -> int:
+        """The last batch of a shard that any node has noted, or 0."""
+        subjects = await self._jetstream.subjects(self._stream, f"{self._tails}.*")
+        return max([(await self._read_tails(each)).get(shard, 0) for each in subjects], default=0)
+
+    async def _read_tails(self, subject: str) -> dict[int, int]:
+        found = await self._jetstream.last(self._stream, subject)
+        return {} if found is None else _tails_decoder.decode(found.data)
 
 
 def this_machine() -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -64,9 +64,11 @@ class Holdings:
         *,
         is_fresh: Callable[[], bool],
         is_ours: Callable[[int, int], bool],
+        noted_tail: Callable[[int], Awaitable[int]],
         on_change: Callable[[], None],
     ) -> None:
-        """`is_ours` says whether a shard's epoch is still ours, as far as this node knows."""
+        """`is_ours` says whether a shard's epoch is still ours, as far as this node knows, and
+        `noted_tail` how far a shard's journal has come at least."""
         self._config = config
         self._jetstream = jetstream
         self._objects = objects
@@ -74,6 +76,7 @@ class Holdings:
         self._open_shard = open_shard
         self._is_fresh = is_fresh
         self._is_ours = is_ours
+        self._noted_tail = noted_tail
         self._on_change = on_change
         self._slots = asyncio.Semaphore(OPENING_AT_ONCE)
         self._not_before: dict[int, float] = {}
@@ -129,7 +132,8 @@ class Holdings:
 
     async def _opened(self, number: int, epoch: int) -> Owned:
         cluster = self._config.cluster
-        journal = Journal(self._jetstream, cluster.name, number, epoch=epoch)
+        least = await self._noted_tail(number)
+        journal = Journal(self._jetstream, cluster.name, number, epoch=epoch, least_number=least)
         depot = Depot(self._objects, self._cache, cluster.name, number, epoch)
         lost = partial(self._on_lost, number, epoch)
         storage = ClusterStorage(journal, depot, cluster, self._config.server.node_id, lost)
@@ -194,7 +198,15 @@ class Holdings:
         """It may be opened again."""
         self.closing.pop(number, None)
 
-    async def close_all(self) -> None:
+    async def close_all(self) -> dict[int, int]:
+        """Returns their last batches."""
         for task in self.opening.values():
             task.cancel()
-        await asyncio.gather(*map(self.close, self))
+        closing = list(self)
+        await asyncio.gather(*map(self.close, closing))
+        return last_batches(closing)
+
+
+def last_batches(shards: Iterable[Owned]) -> dict[int, int]:
+    """By shard, those that are known to be stored."""
+    return {owned.number: owned.storage.last_batch for owned in shards}

@@ -29,7 +29,7 @@ from origin.cluster.control import (
     clock,
     this_machine,
 )
-from origin.cluster.holdings import Holdings, OpenShard
+from origin.cluster.holdings import Holdings, OpenShard, last_batches
 from origin.cluster.joining import join
 from origin.cluster.nodemetrics import Parts, register_node
 from origin.cluster.nodestatus import describe_nodes, describe_open
@@ -93,6 +93,7 @@ class ClusterNode:
             open_shard,
             is_fresh=self.is_fresh,
             is_ours=self._is_ours,
+            noted_tail=self._control.noted_tail,
             on_change=self._poked.set,
         )
 
@@ -124,9 +125,10 @@ class ClusterNode:
         self._poked.set()
         if ending:
             await asyncio.wait(ending, timeout=RESIGN_SECS)
-        await self.holdings.close_all()
+        batches = await self.holdings.close_all()
         with suppress(Away, Refused, TimeoutError):
             async with asyncio.timeout(RESIGN_SECS):
+                await self._control.note_tails(batches)
                 await self._control.resign(self._record())
         await self.cache.close()
         await self._jetstream.close()
@@ -174,6 +176,7 @@ class ClusterNode:
             nodes = await self._read_nodes()
             with suppress(Conflict):
                 await self._act(found[0], found[1], nodes, sent_at)
+                await self._control.note_tails(last_batches(self.holdings))
                 return
         raise Conflict
 

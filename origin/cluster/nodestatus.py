@@ -36,6 +36,7 @@ def describe_open(shard: Shard, storage: ClusterStorage) -> dict[str, object]:
         "streams": len(shard.registry.by_id),
         "stored_bytes": shard.registry.stored_bytes,
         "journal_bytes": flushes.used_bytes,
+        "last_batch": storage.last_batch,
         "flush_backlog_secs": round(flushes.backlog_secs, 3),
         "backpressure": storage.backpressure,
         "silent_secs": round(storage.silent_secs, 3),

@@ -7,6 +7,7 @@ then everything must be there again.
 """
 
 import asyncio
+import base64
 import json
 import shutil
 from collections import Counter
@@ -93,6 +94,8 @@ class Ward:
             patient = await self._admit(next(self._left), harm.content)
             if harm.is_cold:
                 await self._await_flush(patient)
+            else:
+                await self._await_note(patient)
             async with harm.act(self._scene, patient):
                 await self._change_owner(patient)
                 await self._observe(name, patient, result)
@@ -132,6 +135,24 @@ class Ward:
             return view is not None and view.journal_bytes == 0
 
         await wait_until(is_flushed, NOTICE_SECS, f"the flush of shard {patient.shard}")
+
+    async def _await_note(self, patient: Patient) -> None:
+        """Nodes note every two seconds how far their journals have come. What was written since
+        cannot be missed if the end of a journal disappears."""
+        async with _connected(self._scene) as client:
+
+            async def is_noted() -> bool:
+                view = (await self._scene.overview.shards()).get(patient.shard)
+                if view is None or not view.last_batch:
+                    return False
+                subject = f"weir.verified.tails.{view.owner}"
+                found = await _ask(
+                    client, "STREAM.MSG.GET.WEIR-verified", {"last_by_subj": subject}
+                )
+                noted = json.loads(base64.b64decode(found["message"]["data"]))
+                return int(noted.get(str(patient.shard), 0)) >= view.last_batch
+
+            await wait_until(is_noted, NOTICE_SECS, f"the note about shard {patient.shard}")
 
     async def _change_owner(self, patient: Patient) -> None:
         """What it remembers and has cached is gone."""

@@ -19,6 +19,7 @@ class ShardView:
     state: str = ""
     reason: str = ""
     journal_bytes: int = 0
+    last_batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Overview:
                         each["state"],
                         each.get("reason") or "",
                         each.get("journal_bytes", 0),
+                        each.get("last_batch", 0),
                     )
         return found
 

@@ -182,6 +182,11 @@ class ClusterStorage:
         """How long the journal has not answered."""
         return self._journal.silent_secs
 
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that is known to be stored."""
+        return self._journal.next_number - 1
+
     def admits(self, size_bytes: int, *, urgent: bool = False) -> bool:
         if self._commit.failure is not None:
             raise StorageLost(str(self._commit.failure))

@@ -228,6 +228,13 @@ class JetStream:
             if refused.code != NAME_IN_USE:
                 raise
 
+    async def ensure_subjects(self, name: str, subjects: Sequence[str]) -> None:
+        """An existing stream may have been created with fewer."""
+        config = (await self._ask(f"STREAM.INFO.{name}", {})).config
+        assert config is not None
+        if not set(subjects) <= set(config["subjects"]):
+            await self._ask(f"STREAM.UPDATE.{name}", {**config, "subjects": [*subjects]})
+
     async def make_room(self, name: str, max_bytes: int) -> int:
         """A stream may hold at least so much from now on, if the servers have it; returns how much
         it may."""

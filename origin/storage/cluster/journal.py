@@ -43,6 +43,7 @@ HEADERS_BYTES = 1024
 MESSAGE_COST = 256  # what NATS stores of a message besides its payload, and more
 READ_BYTES = 8 * 1024 * 1024
 EPOCH_SECS = 10.0  # then others may be opened, and this one is tried again
+LAG_SECS = 3.0  # a new leader may not know everything at once
 RETRY_SECS = 0.1
 DUPLICATES_SECS = 120
 ATTEMPTS = 20  # to read a message that the servers say they have
@@ -72,8 +73,18 @@ class Tail(NamedTuple):
 
 
 class Journal:
-    def __init__(self, jetstream: JetStream, cluster: str, shard: int, *, epoch: int) -> None:
+    def __init__(
+        self,
+        jetstream: JetStream,
+        cluster: str,
+        shard: int,
+        *,
+        epoch: int,
+        least_number: int = 0,
+    ) -> None:
+        """`least_number` is that of a batch which is known to have been stored."""
         self._jetstream = jetstream
+        self._least_number = least_number
         self.shard = shard
         self.epoch = epoch
         self.stream = stream_name(cluster, shard)
@@ -82,6 +93,7 @@ class Journal:
         self._seq = 0
         self._link = START
         self._sent_at: float | None = None
+        self._is_short = False
         self.first_seq = 0
 
     @property
@@ -143,12 +155,19 @@ class Journal:
             raise Away(f"{self.stream} took no epoch record in {EPOCH_SECS:.0f} s") from None
 
     async def _begin_epoch(self, node: str) -> int:
+        until = time.monotonic() + LAG_SECS
         while True:
             tail = await self._find_tail()
             if tail.link.epoch >= self.epoch:
                 raise Fenced(f"epoch {tail.link.epoch} is in the journal, ours is {self.epoch}")
             if tail.link.number == 0:
                 raise JournalLost(f"{self.stream} is empty")
+            if tail.link.number < self._least_number:  # nothing may be written behind the gap
+                if time.monotonic() < until:
+                    await asyncio.sleep(RETRY_SECS)
+                    continue
+                ends = f"ends at batch {tail.link.number}, and had batch {self._least_number}"
+                raise JournalLost(f"{self.stream} {ends}")
             self._seq, self._link = tail.seq, tail.link
             try:
                 return await self.publish(Kind.EPOCH, encode_record(_epoch_record(node)))
@@ -239,12 +258,21 @@ class Journal:
                 state = await self._jetstream.state(self.stream)
                 if state is None or state.first_seq > seq:
                     raise OutcomeUnknown(f"{self.stream}: a later owner has purged message {seq}")
+                self._note_short(state.last_seq)
                 return False
         except Away:
             return False
         if found != data:
             raise Fenced(f"{self.stream}: message {seq} is another owner's")
         return True
+
+    def _note_short(self, last_seq: int) -> None:
+        """Nothing can be published any more. What was lost is still in the memory of this node, so
+        it stays the owner."""
+        is_short = last_seq < self._seq and self.silent_secs > LAG_SECS
+        if is_short and not self._is_short:
+            log.critical("%s ends at message %d, and had %d", self.stream, last_seq, self._seq)
+        self._is_short = is_short
 
     # -- reading -------------------------------------------------------------------------------
 

@@ -138,6 +138,39 @@ async def test_of_two_changes_of_one_version_one_wins(jetstream: JetStream, clus
     assert (await control.assignment() or (0, None))[1] == changed
 
 
+async def test_how_far_journals_have_come_is_kept(jetstream: JetStream, cluster: str) -> None:
+    one, two = [await joined(jetstream, cluster, node) for node in ("n1", "n2")]
+    assert await one.noted_tail(1) == 0
+    await one.note_tails({1: 10, 2: 20})
+    await two.note_tails({2: 25})
+    again = await joined(jetstream, cluster, "n1")  # after a restart, with other shards
+    await again.note_tails({3: 30})
+    await again.note_tails({1: 9})
+    assert [await two.noted_tail(shard) for shard in range(5)] == [0, 10, 25, 30, 0]
+
+
+async def test_nothing_is_written_while_nothing_is_new(jetstream: JetStream, cluster: str) -> None:
+    control = await joined(jetstream, cluster)
+    await control.note_tails({1: 10})
+    before = await jetstream.state(f"WEIR-{cluster}")
+    await control.note_tails({1: 10})
+    assert await jetstream.state(f"WEIR-{cluster}") == before
+
+
+async def test_records_of_an_earlier_version_get_what_is_new(
+    jetstream: JetStream, cluster: str
+) -> None:
+    await jetstream.ensure_stream(
+        f"WEIR-{cluster}",
+        subjects=[f"weir.{cluster}.node.*", f"weir.{cluster}.map"],
+        max_msgs_per_subject=1,
+        allow_msg_ttl=True,
+    )
+    control = await joined(jetstream, cluster)
+    await control.note_tails({1: 10})
+    assert await control.noted_tail(1) == 10
+
+
 def test_a_lease_counts_from_before_it_was_sent() -> None:
     now = 100.0
     lease = Lease(lambda: now)

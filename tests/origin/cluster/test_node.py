@@ -14,8 +14,9 @@ import pytest
 
 from origin.cluster import control, node
 from origin.cluster.assignment import Assignment, begin, take
-from origin.cluster.control import Conflict, Lease, NodeRecord, clock
+from origin.cluster.control import Conflict, Control, Lease, NodeRecord, clock
 from origin.registry import Totals
+from origin.storage.cluster import journal
 from origin.storage.cluster.jetstream import Away, JetStream
 from protocol.clustermap import shard_of
 from tests.helpers.nats import cluster_name, nats_servers, shared_nats
@@ -202,9 +203,9 @@ def test_an_append_that_is_on_its_way_when_its_shard_is_lost_may_be_stored(
     tested = origin.origin._node
     assert isinstance(tested, node.ClusterNode)
     shard = tested.holdings.open[shard_of("s", SHARDS)]
-    journal = shard.storage._journal
-    withholding = WithholdingJetStream(journal._jetstream, journal._subject)
-    journal._jetstream = cast(JetStream, withholding)
+    written = shard.storage._journal
+    withholding = WithholdingJetStream(written._jetstream, written._subject)
+    written._jetstream = cast(JetStream, withholding)
     with origin.connect() as writer:
         head = KIND | {"Connection": connection}
         writer.send(encode_request("POST", PREFIX + "s", head, b"once"))
@@ -215,6 +216,21 @@ def test_an_append_that_is_on_its_way_when_its_shard_is_lost_may_be_stored(
     origin.call(tested._poked.set)
     with origin.client() as client:
         wait_until(lambda: client.read("s").body == b"once")
+
+
+def test_a_node_that_founds_the_cluster_at_the_same_time_as_another_waits_for_its_record(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The servers refuse a second record before the first one can be read."""
+    assign, refusals = Control.assign, [Conflict(), Conflict()]
+
+    async def refuse_first(self: Control, version: int, assignment: Assignment) -> int:
+        if refusals:
+            raise refusals.pop()
+        return await assign(self, version, assignment)
+
+    monkeypatch.setattr(Control, "assign", refuse_first)
+    assert are_spread(start(1))
 
 
 class ScriptedControl:
@@ -236,6 +252,9 @@ class ScriptedControl:
 
     async def nodes(self) -> dict[str, tuple[int, NodeRecord]]:
         return {id_: (1, NodeRecord(id_, "http://x", 1, "m", id_)) for id_ in self.alive}
+
+    async def note_tails(self, numbers: Mapping[int, int]) -> None:
+        pass
 
     async def assign(self, version: int, assignment: Assignment) -> int:
         if self.comes_back:  # with a lease again, it has written the record before it counts
@@ -330,6 +349,28 @@ def test_a_shard_whose_objects_are_damaged_is_offline_with_a_name(
         assert client.read(names[3]).status == 503
         assert client.read(names[2]).body == b"data"
     assert any("offline" in error and reason in error for error in two.errors.found)
+
+
+def test_a_shard_whose_journal_has_lost_its_end_is_offline_with_a_name(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "LAG_SECS", 0.2)
+    one = start(1)
+    wait_until(lambda: are_spread(one))
+    with one.client() as client:
+        create_everywhere(client)
+    append_everywhere(one, b"data")
+    tested = one.origin._node
+    assert isinstance(tested, node.ClusterNode)
+    one.run(tested._control.note_tails({3: 1000}))  # nothing less is all of it
+    one.stop()
+    two = start(2)
+    wait_until(lambda: "and had batch 1000" in page(two, "/cluster/status")[1])
+    names = names_in_each_shard()
+    with two.client() as client:
+        assert client.read(names[3]).status == 503
+        assert client.read(names[2]).body == b"data"
+    assert any("shard 3 is offline" in error for error in two.errors.found)
 
 
 @pytest.mark.parametrize(

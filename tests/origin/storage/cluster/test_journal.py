@@ -10,7 +10,7 @@ from origin.storage.base import DamagedData
 from origin.storage.cluster import jetstream as jetstream_module
 from origin.storage.cluster import journal as journal_module
 from origin.storage.cluster.envelope import Batch, Kind, decode_epoch
-from origin.storage.cluster.jetstream import Away, JetStream, Refused
+from origin.storage.cluster.jetstream import Away, JetStream, Refused, StreamState
 from origin.storage.cluster.journal import Fenced, Journal, JournalLost, stored_bytes
 from tests.origin.storage.driver import until
 
@@ -207,6 +207,72 @@ async def test_a_journal_that_was_emptied_is_noticed(jetstream: JetStream, clust
     await journal.purge(journal.seq + 1)
     with pytest.raises(JournalLost, match="emptied"):
         await opened(jetstream, cluster, 2)
+
+
+async def cut_end(jetstream: JetStream, journal: Journal, keep: int) -> None:
+    """As NATS does when it starts and finds a damaged message: the rest is not there any more."""
+    kept = (await jetstream.read_from(journal.stream, 1, MIB))[:keep]
+    config = (await jetstream._ask(f"STREAM.INFO.{journal.stream}", {})).config
+    await jetstream._ask(f"STREAM.DELETE.{journal.stream}", {})
+    await jetstream._ask(f"STREAM.CREATE.{journal.stream}", config)
+    for message in kept:
+        await jetstream.publish(journal._subject, message.data, {})
+
+
+@pytest.mark.parametrize("missing", [0, 2])
+async def test_a_journal_without_its_end_is_not_written_to(
+    jetstream: JetStream, cluster: str, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    """By itself it looks whole. What else knows its last batch notices."""
+    monkeypatch.setattr(journal_module, "LAG_SECS", 0.3)
+    journal = await opened(jetstream, cluster, 1)
+    for number in range(5):
+        await journal.publish(Kind.RECORDS, b"%d" % number)
+    await cut_end(jetstream, journal, journal.seq - missing)
+    last = journal.next_number - 1
+    new = Journal(jetstream, cluster, 5, epoch=2, least_number=last)
+    if not missing:
+        await new.begin_epoch("n2")
+        assert len(await records(new)) == 5
+        return
+    with pytest.raises(JournalLost, match=f"ends at batch {last - missing}, and had batch {last}"):
+        await new.begin_epoch("n2")
+    state = await jetstream.state(journal.stream)
+    assert state is not None and state.last_seq == journal.seq - missing
+    await Journal(jetstream, cluster, 5, epoch=3).begin_epoch("n3")  # that does not know
+
+
+async def test_a_leader_that_is_behind_for_a_moment_has_lost_nothing(
+    jetstream: JetStream, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = await opened(jetstream, cluster, 1)
+    before = await jetstream.state(journal.stream)
+    await journal.publish(Kind.RECORDS, b"news")
+    states, now = [before], jetstream.state
+
+    async def state(stream: str) -> StreamState | None:
+        return states.pop() if states else await now(stream)
+
+    monkeypatch.setattr(jetstream, "state", state)
+    last = journal.next_number - 1
+    await Journal(jetstream, cluster, 5, epoch=2, least_number=last).begin_epoch("n2")
+
+
+async def test_an_owner_whose_journal_has_lost_its_end_says_so_and_stays(
+    jetstream: JetStream,
+    cluster: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(journal_module, "LAG_SECS", 0.3)
+    journal = await opened(jetstream, cluster, 1)
+    for number in range(5):
+        await journal.publish(Kind.RECORDS, b"%d" % number)
+    await cut_end(jetstream, journal, 4)
+    late = asyncio.create_task(journal.publish(Kind.RECORDS, b"late"))
+    await until(lambda: f"{journal.stream} ends at message 4, and had {journal.seq}" in caplog.text)
+    assert not late.done()
+    late.cancel()
 
 
 async def test_a_foreign_message_in_the_journal_is_damage(
