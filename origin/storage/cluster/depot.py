@@ -69,11 +69,6 @@ class Depot:
         await self._objects.put(key, encode_saved(saved))
         return key
 
-    async def put_base(self, old: CheckpointRecord | None, saved: Saved) -> str:
-        """Everything up to now as one object."""
-        parts = [saved] if old is None else [await self.load(old), saved]
-        return await self.put_saved(merged(parts))
-
     async def load(self, record: CheckpointRecord) -> Saved:
         return merged([await self._saved(key) for key in (record.base, *record.deltas)])
 

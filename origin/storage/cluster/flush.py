@@ -83,4 +83,5 @@ class Cut:
     removed: list[int]
     next_batch: int
     used_bytes: int  # of the journal before it
+    is_whole: bool = False  # every stream, so that no earlier checkpoint is needed
     seq: int = 0  # of the last message before it

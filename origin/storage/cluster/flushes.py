@@ -26,7 +26,7 @@ from origin.storage.cluster.journal import Journal
 from origin.storage.cluster.merges import merge
 from origin.storage.cluster.objects import ObjectMissing, ObjectsUnavailable
 from origin.storage.cluster.packs import Extents
-from origin.storage.cluster.saved import Saved
+from origin.storage.cluster.saved import Saved, merged
 from origin.storage.cluster.usage import PackUsage
 from origin.storage.format import encode_state
 from protocol.stream import StreamState
@@ -77,6 +77,7 @@ class Flushes:
         self._flushed_at = time.monotonic()
         self._sweep_at = self._flushed_at + FIRST_SWEEP_SECS
         self._is_wanted = False
+        self._is_spoiled = False  # the last checkpoint cannot be read back
         self._is_over = False
         self.changed = changed
         self.removed = removed
@@ -125,6 +126,12 @@ class Flushes:
 
     def _cut(self, next_batch: int, used_bytes: int) -> Cut:
         self._is_wanted = False
+        is_whole, self._is_spoiled = self._is_spoiled, False
+        if is_whole:
+            removed_ids = set(self.removed)
+            for id_, stored in self._streams.items():
+                if id_ not in removed_ids:
+                    self.changed.setdefault(id_, stored.state)
         flushes = [
             Flush(stored, encode_state(state), state.tail, state.floor)
             for id_, state in self.changed.items()
@@ -132,7 +139,7 @@ class Flushes:
         ]
         removed, self.removed = self.removed, []
         self.changed = {}
-        return Cut(flushes, removed, next_batch, used_bytes)
+        return Cut(flushes, removed, next_batch, used_bytes, is_whole)
 
     # -- what ----------------------------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class Flushes:
         after = [(flush, flush.extents()) for flush in cut.flushes]
         saved = Saved([flush.saved(extents) for flush, extents in after], cut.removed)
         old = self._record
-        record = await self._save(saved, cut.next_batch)
+        record = await self._save(saved, cut)
         await self._journal.publish(Kind.CHECKPOINT, encode_record(record))
         self._record = record
         self._finish(after)
@@ -186,14 +193,26 @@ class Flushes:
         if time.monotonic() >= self._sweep_at:
             await self._sweep(record)
 
-    async def _save(self, saved: Saved, next_batch: int) -> CheckpointRecord:
+    async def _save(self, saved: Saved, cut: Cut) -> CheckpointRecord:
         """Upload it as a delta, or with everything before it as a new base."""
         old, now_ms = self._record, time.time_ns() // 1_000_000
-        if old is None or len(old.deltas) >= DELTAS:
-            base = await self._retry(lambda: self._depot.put_base(old, saved))
-            return CheckpointRecord(next_batch, base, (), now_ms)
-        delta = await self._retry(lambda: self._depot.put_saved(saved))
-        return CheckpointRecord(next_batch, old.base, (*old.deltas, delta), now_ms)
+        if old is not None and not cut.is_whole:
+            if len(old.deltas) < DELTAS or (before := await self._read_back(old)) is None:
+                delta = await self._retry(lambda: self._depot.put_saved(saved))
+                return CheckpointRecord(cut.next_batch, old.base, (*old.deltas, delta), now_ms)
+            saved = merged([before, saved])
+        base = await self._retry(lambda: self._depot.put_saved(saved))
+        return CheckpointRecord(cut.next_batch, base, (), now_ms)
+
+    async def _read_back(self, record: CheckpointRecord) -> Saved | None:
+        """None if it is damaged or missing: this owner has every state and can write all of them
+        again, with its next flush."""
+        try:
+            return await self._retry(lambda: self._depot.load(record))
+        except (DamagedData, ObjectMissing) as error:
+            log.error("the checkpoint of shard %d is written anew: %s", self._journal.shard, error)
+            self._is_spoiled = True
+            return None
 
     def _finish(self, after: list[tuple[Flush, Extents]]) -> None:
         for flush, extents in after:
@@ -221,7 +240,7 @@ class Flushes:
         while True:
             try:
                 result = await attempt()
-            except (ObjectsUnavailable, ObjectMissing, Away, Refused) as error:
+            except (ObjectsUnavailable, Away, Refused) as error:
                 if str(error) != str(self.error):
                     log.error("flush of shard %d, retrying: %s", self._journal.shard, error)
                 self.error = error

@@ -22,6 +22,7 @@ from origin.storage.cluster.objects import Objects, ObjectsUnavailable
 from tests.origin.storage.driver import Driver, ShardOnDisk, opened, until
 
 NEVER = 3600.0
+MIB = 1024 * 1024
 
 
 def store_of(driver: Driver) -> ClusterStorage:
@@ -305,6 +306,37 @@ async def test_a_damaged_checkpoint_keeps_the_shard_closed(tmp_path: Path) -> No
     damaged.unlink()
     with pytest.raises(DamagedData, match=damaged.name):
         await ShardOnDisk(tmp_path, 64 * 1024, NEVER).recover()
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+async def test_an_owner_writes_a_checkpoint_anew_that_it_cannot_read_back(
+    tmp_path: Path, how: str
+) -> None:
+    """It has everything in memory, so it loses neither the shard nor time."""
+    expected = {"a": b"first", "b": b"quiet"}
+    async with opened("cluster", tmp_path, journal_bytes=MIB) as driver:
+        lost: list[Exception] = []
+        store_of(driver)._tell_lost = lost.append
+        for name, data in expected.items():
+            await driver.begin(name, data)
+        await driver.begin("gone", b"removed later")
+        await flush_twice(driver, "a")
+        expected["a"] += b".."
+        delta = objects_in(tmp_path, "checkpoints")[1]
+        spoil(delta) if how == "damaged" else delta.unlink()
+        for _ in range(flushes.DELTAS + 1):
+            await driver.append("a", b".")
+            expected["a"] += b"."
+            await flushed(driver)
+        await driver.append("b", b"!")
+        expected["b"] += b"!"
+        await driver.remove("gone")
+        await flushed(driver)
+        assert lost == []
+        assert len(objects_in(tmp_path, "checkpoints")) <= 2
+        store_of(driver).abandon()
+    async with opened("cluster", tmp_path) as new:
+        assert {name: await new.read(name) for name in new.states} == expected
 
 
 async def test_a_journal_purged_too_far_keeps_the_shard_closed(tmp_path: Path) -> None:
