@@ -8,6 +8,7 @@ recovery      from checkpoint and journal to streams
 flushes       when and in which order data moves to objects
 flush         what each stream contributes to a flush
 merges        small blocks into larger ones
+steps         long loops, in steps
 usage         how much of each pack is in use (pure)
 saved         checkpoints as bytes (pure)
 depot         the objects of one shard

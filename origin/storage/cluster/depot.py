@@ -10,6 +10,7 @@ An object counts only once a record in the journal names it. What no record name
 did, is deleted: at once, or by a sweep if that failed or its owner died.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable
@@ -66,14 +67,14 @@ class Depot:
         """Returns the key."""
         self._checkpoints += 1
         key = f"{self._folder}/checkpoints/{self._epoch:08x}-{self._checkpoints:08x}"
-        await self._objects.put(key, encode_saved(saved))
+        await self._objects.put(key, await asyncio.to_thread(encode_saved, saved))
         return key
 
     async def load(self, record: CheckpointRecord) -> Saved:
         return merged([await self._saved(key) for key in (record.base, *record.deltas)])
 
     async def _saved(self, key: str) -> Saved:
-        return decode_saved(await self._objects.get(key), key)
+        return await asyncio.to_thread(decode_saved, await self._objects.get(key), key)
 
     async def drop_checkpoints(self, keys: Iterable[str]) -> None:
         await self._delete(list(keys))

@@ -1,5 +1,6 @@
 """One flush: what each stream contributes. The half without I/O."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -30,6 +31,7 @@ class Flush:
     end: int = 0
     merged: list[tuple[int, int, list[Block]]] = field(default_factory=list)  # runs, in order
     added: list[Block] = field(default_factory=list)
+    dropped: list[Block] = field(default_factory=list)  # what the blocks after it do not have
 
     def note_bytes(self) -> None:
         """Called when the batch of the cut is committed, before later appends are published."""
@@ -50,14 +52,21 @@ class Flush:
 
     def extents(self) -> Extents:
         """The blocks after this flush."""
-        extents = self.stored.extents.copy()
+        before = self.stored.extents
+        extents = before.copy()
         for first, last, blocks in reversed(self.merged):
+            self.dropped += (before[index] for index in range(first, last + 1))
             extents.replace(first, last, blocks)
         # First, because what was never flushed below the floor leaves a gap.
-        extents.drop_below(self.floor)
+        self.dropped += extents.drop_below(self.floor)
         for block in self.added:
             extents.add(block)
         return extents
+
+    def new_blocks(self) -> Iterator[Block]:
+        for _, _, blocks in self.merged:
+            yield from blocks
+        yield from self.added
 
     def saved(self, extents: Extents) -> SavedStream:
         raw = msgspec.msgpack.encode(extents.to_raw())

@@ -14,7 +14,8 @@ so that an old stream is a few reads and not thousands.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
 from origin.storage.base import DamagedData, StorageFailed
@@ -23,10 +24,11 @@ from origin.storage.cluster.envelope import CheckpointRecord, Kind, encode_recor
 from origin.storage.cluster.flush import ColdStored, Cut, Flush
 from origin.storage.cluster.jetstream import Away, Refused
 from origin.storage.cluster.journal import Journal
-from origin.storage.cluster.merges import merge
+from origin.storage.cluster.merges import MERGE_BYTES, merge
 from origin.storage.cluster.objects import ObjectMissing, ObjectsUnavailable
 from origin.storage.cluster.packs import Extents
 from origin.storage.cluster.saved import Saved, merged
+from origin.storage.cluster.steps import in_steps
 from origin.storage.cluster.usage import PackUsage
 from origin.storage.format import encode_state
 from protocol.stream import StreamState
@@ -40,6 +42,7 @@ DELTAS = 16  # then a new base replaces them
 KEPT_SECS = 60.0  # replaced packs stay for readers that are on their way
 SWEEP_SECS = 900.0
 FIRST_SWEEP_SECS = 60.0
+SCATTERED = 1000  # streams of sparse packs that one flush writes again, at most
 
 
 class Flushes:
@@ -70,7 +73,9 @@ class Flushes:
         self.usage = PackUsage()
         for stored in streams.values():
             self.usage.use(stored.extents)
-        self._sparse: set[int] = set()
+        self._sparse: set[int] = set()  # packs that are mostly garbage, as of the last sweep
+        self._scattered: dict[int, int] = {}  # streams, and their bytes in such packs
+        self._unreadable: set[int] = set()  # packs, until the next sweep
         self._loop = asyncio.get_running_loop()
         self._running: asyncio.Task[None] | None = None
         self._later: set[asyncio.Task[None]] = set()
@@ -101,7 +106,8 @@ class Flushes:
         """Flush what has waited long enough, even if nothing more is written."""
         while True:
             await asyncio.sleep(self._flush_secs / 4)
-            if not self.changed and not self.removed and not self.is_running:
+            is_idle = not (self.changed or self.removed or self._scattered)
+            if is_idle and not self.is_running:
                 self._flushed_at = time.monotonic()
             elif time.monotonic() - self._flushed_at >= self._flush_secs:
                 self.want()
@@ -127,11 +133,10 @@ class Flushes:
     def _cut(self, next_batch: int, used_bytes: int) -> Cut:
         self._is_wanted = False
         is_whole, self._is_spoiled = self._is_spoiled, False
-        if is_whole:
-            removed_ids = set(self.removed)
-            for id_, stored in self._streams.items():
-                if id_ not in removed_ids:
-                    self.changed.setdefault(id_, stored.state)
+        ended = set(self.removed)
+        for id_ in list(self._streams if is_whole else self._some_scattered()):
+            if id_ not in ended:
+                self.changed.setdefault(id_, self._streams[id_].state)
         flushes = [
             Flush(stored, encode_state(state), state.tail, state.floor)
             for id_, state in self.changed.items()
@@ -140,6 +145,16 @@ class Flushes:
         removed, self.removed = self.removed, []
         self.changed = {}
         return Cut(flushes, removed, next_batch, used_bytes, is_whole)
+
+    def _some_scattered(self) -> Iterator[int]:
+        """As many as one flush writes again."""
+        there = self._streams
+        self._scattered = {id_: n for id_, n in self._scattered.items() if id_ in there}
+        size_bytes = 0
+        for id_ in islice(self._scattered, SCATTERED):
+            if size_bytes < MERGE_BYTES:
+                size_bytes += self._scattered[id_]
+                yield id_
 
     # -- what ----------------------------------------------------------------------------------
 
@@ -169,18 +184,19 @@ class Flushes:
         for flush in cut.flushes:
             flush.check()
         writer = self._depot.new_pack()
-        await merge(self._depot, cut.flushes, self._sparse, writer)
-        for flush in cut.flushes:
+        await merge(self._depot, cut.flushes, self._sparse, self._unreadable, writer)
+        async for flush in in_steps(cut.flushes):
             flush.add_blocks(writer)
         if writer.size_bytes:
             await self._retry(lambda: self._depot.put_pack(writer))
-        after = [(flush, flush.extents()) for flush in cut.flushes]
-        saved = Saved([flush.saved(extents) for flush, extents in after], cut.removed)
+        after = [(flush, flush.extents()) async for flush in in_steps(cut.flushes)]
+        streams = [flush.saved(extents) async for flush, extents in in_steps(after)]
+        saved = Saved(streams, cut.removed)
         old = self._record
         record = await self._save(saved, cut)
         await self._journal.publish(Kind.CHECKPOINT, encode_record(record))
         self._record = record
-        self._finish(after)
+        await self._finish(after)
         self.flushed_bytes += writer.size_bytes
         await self._retry(lambda: self._journal.purge(cut.seq + 1))
         self.used_bytes -= cut.used_bytes
@@ -214,13 +230,18 @@ class Flushes:
             self._is_spoiled = True
             return None
 
-    def _finish(self, after: list[tuple[Flush, Extents]]) -> None:
-        for flush, extents in after:
+    async def _finish(self, after: list[tuple[Flush, Extents]]) -> None:
+        """Between two streams anything may happen to others: each is finished by itself."""
+        rare = self._sparse - self._unreadable
+        async for flush, extents in in_steps(after):
             stored = flush.stored
-            if self._streams.get(stored.state.id) is not stored:
+            id_ = stored.state.id
+            if id_ in self._scattered and rare.isdisjoint(extents.packs()):
+                del self._scattered[id_]
+            if self._streams.get(id_) is not stored:
                 continue  # removed meanwhile
-            self.usage.use(extents)
-            self.usage.release(stored.extents)
+            self.usage.use(flush.new_blocks())
+            self.usage.release(flush.dropped)
             flush.finish(extents)
         unused = self.usage.take_unused()
         if unused:
@@ -263,10 +284,12 @@ class Flushes:
         except ObjectsUnavailable as error:
             log.info("sweep of shard %d postponed: %s", self._journal.shard, error)
             return
-        self._sparse = self.usage.sparse(sizes)
-        for stored in self._streams.values():
-            if self._sparse and not self._sparse.isdisjoint(stored.extents.packs()):
-                self.changed[stored.state.id] = stored.state
+        self._sparse, self._unreadable = self.usage.sparse(sizes), set()
+        self._scattered = {}
+        async for id_, stored in in_steps(list(self._streams.items()) if self._sparse else ()):
+            if not self._sparse.isdisjoint(stored.extents.packs()):
+                blocks = (block for block in stored.extents if block.pack in self._sparse)
+                self._scattered[id_] = sum(block.size_bytes for block in blocks)
 
     # -- closing -------------------------------------------------------------------------------
 

@@ -1,14 +1,18 @@
 """Merging small blocks, so that an old stream is a few reads and not thousands."""
 
+import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import NamedTuple
 
 from origin.storage.base import DamagedData
 from origin.storage.cluster.depot import Depot
 from origin.storage.cluster.flush import Flush
 from origin.storage.cluster.objects import ObjectMissing, ObjectsUnavailable
 from origin.storage.cluster.packs import Block, PackWriter, decode_block, merge_runs
+from origin.storage.cluster.steps import in_steps
 
 log = logging.getLogger("weir.storage")
 
@@ -19,57 +23,95 @@ READ_BYTES = 8 * 1024 * 1024
 Place = tuple[int, int]  # pack and offset
 
 
+class Run(NamedTuple):
+    """Neighbouring blocks of a stream, to be written as one."""
+
+    flush: Flush
+    first: int
+    last: int
+    blocks: list[Block]
+
+
 async def merge(
-    depot: Depot, flushes: Iterable[Flush], sparse: Collection[int], writer: PackWriter
+    depot: Depot,
+    flushes: Sequence[Flush],
+    sparse: Collection[int],
+    unreadable: set[int],
+    writer: PackWriter,
 ) -> None:
-    """Write runs of small blocks, and blocks of sparse packs, into this pack as well."""
-    runs = list(_runs(flushes, sparse))
+    """Write runs of small blocks, and blocks of sparse packs, into this pack as well. Packs that
+    cannot be read are added to `unreadable`; their blocks stay where they are."""
+    runs = await _find_runs(flushes, sparse, unreadable)
     try:
-        found = await _fetch(depot, [block for _, _, _, blocks in runs for block in blocks])
-    except (ObjectsUnavailable, ObjectMissing, DamagedData) as error:
+        found = await _fetch(depot, [block for run in runs for block in run.blocks], unreadable)
+    except ObjectsUnavailable as error:
         log.warning("blocks were not merged: %s", error)
         return
-    for flush, first, last, blocks in runs:
-        stream_id = flush.stored.state.id
+    for run in runs:
+        if all((block.pack, block.offset) in found for block in run.blocks):
+            _write(depot, run, found, unreadable, writer)
+            await asyncio.sleep(0)
+
+
+def _write(
+    depot: Depot,
+    run: Run,
+    found: Mapping[Place, bytes],
+    unreadable: set[int],
+    writer: PackWriter,
+) -> None:
+    stream_id = run.flush.stored.state.id
+    parts: list[bytes] = []
+    for block in run.blocks:
+        data, key = found[block.pack, block.offset], depot.pack_key(block.pack)
         try:
-            parts = [
-                part
-                for block in blocks
-                for part in decode_block(
-                    found[block.pack, block.offset], stream_id, block, depot.pack_key(block.pack)
-                ).parts()
-            ]
+            parts += decode_block(data, stream_id, block, key).parts()
         except DamagedData as error:  # its readers are told; the flush goes on
             log.error("blocks were not merged: %s", error)
-            continue
-        flush.merged.append((first, last, writer.add(stream_id, blocks[0].start, parts)))
+            unreadable.add(block.pack)
+            return
+    blocks = writer.add(stream_id, run.blocks[0].start, parts)
+    run.flush.merged.append((run.first, run.last, blocks))
 
 
-def _runs(
-    flushes: Iterable[Flush], sparse: Collection[int]
-) -> Iterable[tuple[Flush, int, int, list[Block]]]:
-    """(flush, first and last index, blocks), up to a limit of bytes; a block may be larger."""
-    budget, is_first = MERGE_BYTES, True
-    for flush in flushes:
-        blocks = list(flush.stored.extents)
-        taken = -1
-        runs = merge_runs(flush.stored.extents)
+async def _find_runs(
+    flushes: Sequence[Flush], sparse: Collection[int], unreadable: Collection[int]
+) -> list[Run]:
+    """Up to a limit of bytes for small blocks, and one for sparse packs; a block may be larger."""
+    small, rare = _Budget(), _Budget()
+    found = []
+    async for flush in in_steps(flushes):
+        extents, taken = flush.stored.extents, -1
+        runs = [(first, last, small) for first, last in merge_runs(extents, unreadable=unreadable)]
         if sparse:
-            runs += [(at, at) for at, block in enumerate(blocks) if block.pack in sparse]
-        for first, last in sorted(runs):
+            wanted = set(sparse) - set(unreadable)
+            runs += [(at, at, rare) for at, pack in enumerate(extents.packs()) if pack in wanted]
+            runs.sort(key=itemgetter(0, 1))
+        for first, last, budget in runs:
             if first <= taken:
                 continue
-            run = blocks[first : last + 1]
-            size_bytes = sum(block.size_bytes for block in run)
-            if size_bytes > budget and not is_first:
-                continue
-            budget, is_first = budget - size_bytes, False
-            taken = last
-            yield flush, first, last, run
+            blocks = [extents[index] for index in range(first, last + 1)]
+            if budget.allows(sum(block.size_bytes for block in blocks)):
+                taken = last
+                found.append(Run(flush, first, last, blocks))
+    return found
 
 
-async def _fetch(depot: Depot, blocks: Iterable[Block]) -> dict[Place, bytes]:
-    """The bytes of each block, in few reads."""
+class _Budget:
+    def __init__(self) -> None:
+        self._left_bytes = MERGE_BYTES
+        self._is_first = True
+
+    def allows(self, size_bytes: int) -> bool:
+        if size_bytes > self._left_bytes and not self._is_first:
+            return False
+        self._left_bytes -= size_bytes
+        self._is_first = False
+        return True
+
+
+async def _fetch(depot: Depot, blocks: Iterable[Block], unreadable: set[int]) -> dict[Place, bytes]:
+    """The bytes of each block, in few reads, without those that cannot be read."""
     by_pack: defaultdict[int, list[Block]] = defaultdict(list)
     for block in blocks:
         by_pack[block.pack].append(block)
@@ -79,7 +121,12 @@ async def _fetch(depot: Depot, blocks: Iterable[Block]) -> dict[Place, bytes]:
         for group in _near(wanted):
             start = group[0].offset
             size = group[-1].offset + group[-1].size_bytes - start
-            data = await depot.get_range(pack, start, size)
+            try:
+                data = await depot.get_range(pack, start, size)
+            except (ObjectMissing, DamagedData) as error:
+                log.error("a pack stays as it is: %s", error)
+                unreadable.add(pack)
+                break
             for block in group:
                 at = block.offset - start
                 found[pack, block.offset] = data[at : at + block.size_bytes]

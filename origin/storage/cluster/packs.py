@@ -8,7 +8,8 @@ is a few large reads.
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from origin.storage.base import DamagedData
@@ -231,7 +232,9 @@ def decode_block(
 # -- merging ---------------------------------------------------------------------------------
 
 
-def merge_runs(extents: Extents, newest: int = NEWEST_BLOCKS) -> list[tuple[int, int]]:
+def merge_runs(
+    extents: Extents, newest: int = NEWEST_BLOCKS, unreadable: Collection[int] = ()
+) -> list[tuple[int, int]]:
     """(first, last) index of neighbouring blocks, each run to be rewritten as one block.
 
     A block that is not full is rewritten, with all that came after it, once that is GROWTH times
@@ -240,10 +243,15 @@ def merge_runs(extents: Extents, newest: int = NEWEST_BLOCKS) -> list[tuple[int,
     a byte is written about six times until its block is full. Runs between full blocks will not
     grow any more, and are merged at once.
 
-    Only the `newest` blocks are looked at, because older ones were when they were new.
+    Only the `newest` blocks are looked at, because older ones were when they were new. Blocks of
+    `unreadable` packs stay, like full ones.
     """
     skipped = max(0, len(extents) - newest)
     sizes = extents.sizes(skipped)
+    if unreadable:
+        packs = islice(extents.packs(), skipped, None)
+        pairs = zip(sizes, packs, strict=True)
+        sizes = [FULL_BYTES if pack in unreadable else size for size, pack in pairs]
     runs: list[tuple[int, int]] = []
     for first, end in _small_runs(sizes):
         if end == len(sizes):

@@ -13,6 +13,7 @@ from origin.storage.cluster.flush import ColdStored
 from origin.storage.cluster.journal import DamagedJournal, Journal, JournalLost, stored_bytes
 from origin.storage.cluster.objects import ObjectMissing, ObjectsUnavailable
 from origin.storage.cluster.packs import Extents
+from origin.storage.cluster.steps import in_steps
 from origin.storage.format import decode_records, decode_state
 from origin.storage.stored import replay
 
@@ -56,7 +57,7 @@ async def _load(recovered: Recovered, depot: Depot, record: CheckpointRecord) ->
         raise StorageAway(str(error)) from error
     except ObjectMissing as error:
         raise DamagedData(str(error), 0, "a checkpoint's object is missing") from error
-    for stream in saved.streams:
+    async for stream in in_steps(saved.streams):
         try:
             state = decode_state(stream.state)
             extents = Extents.from_raw(msgspec.msgpack.decode(stream.blocks))

@@ -1,9 +1,9 @@
 """How much of each pack is still in use. Pure."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from origin.storage.cluster.packs import Extents
+from origin.storage.cluster.packs import Block
 
 SPARSE = 0.5  # a pack with less than this share in use is written again
 
@@ -13,13 +13,13 @@ class PackUsage:
         self._used_bytes: Counter[int] = Counter()
         self._unused: set[int] = set()
 
-    def use(self, extents: Extents) -> None:
-        for block in extents:
+    def use(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
             self._used_bytes[block.pack] += block.size_bytes
             self._unused.discard(block.pack)
 
-    def release(self, extents: Extents) -> None:
-        for block in extents:
+    def release(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
             self._used_bytes[block.pack] -= block.size_bytes
             if not self._used_bytes[block.pack]:
                 del self._used_bytes[block.pack]

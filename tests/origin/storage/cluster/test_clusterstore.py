@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from origin.storage.base import (
     StorageFull,
     StorageLost,
 )
-from origin.storage.cluster import depot, flushes
+from origin.storage.cluster import depot, flushes, merges
 from origin.storage.cluster.clusterstore import ClusterStorage
 from origin.storage.cluster.jetstream import Away, JetStream
 from origin.storage.cluster.journal import JournalLost
@@ -277,6 +278,92 @@ async def test_packs_that_are_mostly_garbage_are_written_again(
         await flush_twice(driver, "other")
         await until(lambda: shared[0] not in objects_in(tmp_path, "packs"))
         assert await driver.read("small") == b"s" * 100
+
+
+async def test_sparse_packs_of_quiet_streams_are_written_again_by_and_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One flush does not write all of them, and what is left is not forgotten."""
+    kept_for(0.0, monkeypatch)
+    monkeypatch.setattr(flushes, "MERGE_BYTES", 4_000)
+    monkeypatch.setattr(merges, "MERGE_BYTES", 4_000)
+    packs = 8
+    async with opened("cluster", tmp_path, journal_bytes=MIB) as driver:
+        for n in range(packs):
+            driver.begin(f"quiet{n}", b"q" * 1500)
+            await driver.begin(f"garbage{n}", b"g" * 10_000)
+            await flushed(driver)
+        sparse = objects_in(tmp_path, "packs")
+        for n in range(packs):
+            await driver.remove(f"garbage{n}")
+        store_of(driver).flushes._sweep_at = 0.0
+        await driver.begin("other")
+        await flushed(driver)  # and a sweep
+        for flush in range(packs):
+            await driver.append("other", b".")
+            await flushed(driver)
+            left = len(set(sparse) & set(objects_in(tmp_path, "packs")))
+            assert left >= packs - 3 * (flush + 1)
+        await until(lambda: set(sparse).isdisjoint(objects_in(tmp_path, "packs")))
+        for n in range(packs):
+            assert await driver.read(f"quiet{n}") == b"q" * 1500
+
+
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+async def test_a_pack_that_cannot_be_read_does_not_keep_others_from_being_merged(
+    tmp_path: Path, how: str
+) -> None:
+    async with opened("cluster", tmp_path, journal_bytes=MIB) as driver:
+        await driver.begin("bad", b"x" * 100)
+        await flushed(driver)
+        await driver.begin("good")
+        (pack,) = objects_in(tmp_path, "packs")
+        spoil(pack) if how == "damaged" else pack.unlink()
+        for number in range(60):
+            driver.append("good", b"%03d," % number)
+            await driver.append("bad", b"%03d," % number)
+            await flushed(driver)
+        stored = store_of(driver)._streams
+        counts = {name: len(stored[state.id].extents) for name, state in driver.states.items()}
+        assert max(counts.values()) <= 8, counts
+        state = driver.states["bad"]
+        later = await store_of(driver).read(state.id, 100, state.tail)
+        assert later == b"".join(b"%03d," % number for number in range(60))
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_what_packs_hold_is_counted_as_blocks_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A pack that is thought to be unused is deleted."""
+    sweeping(monkeypatch)
+    monkeypatch.setattr(merges, "MERGE_BYTES", 8_000)
+    rng = random.Random(seed)
+    async with opened("cluster", tmp_path, journal_bytes=MIB) as driver:
+        for step in range(300):
+            name = f"s{rng.randrange(6)}"
+            state = driver.states.get(name)
+            if state is None:
+                driver.begin(name, rng.randbytes(rng.choice([0, 10, 3000])))
+            elif (choice := rng.random()) < 0.8:
+                driver.append(name, rng.randbytes(rng.choice([1, 100, 3000])))
+            elif choice < 0.9:
+                driver.trim(name, rng.randint(state.floor, state.tail))
+            elif choice < 0.93:
+                driver.remove(name)
+            if step % 5 == 0:
+                await driver.barrier()
+                await flushed(driver)
+                used: Counter[int] = Counter()
+                for stored in store_of(driver)._streams.values():
+                    for block in stored.extents:
+                        used[block.pack] += block.size_bytes
+                assert store_of(driver).flushes.usage._used_bytes == used
+        await driver.barrier()
+        expected = {name: await driver.read(name) for name in driver.states}
+        store_of(driver).abandon()
+    async with opened("cluster", tmp_path) as driver:
+        assert {name: await driver.read(name) for name in driver.states} == expected
 
 
 def spoil(path: Path) -> None:

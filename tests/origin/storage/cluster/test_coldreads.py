@@ -119,7 +119,7 @@ async def test_every_range_after_merging(cold: Cold) -> None:
     await check_everything(cold)
 
 
-def test_a_large_block_does_not_keep_others_from_being_merged(
+async def test_a_large_block_does_not_keep_others_from_being_merged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is rewritten by a flush that begins with it."""
@@ -133,10 +133,11 @@ def test_a_large_block_does_not_keep_others_from_being_merged(
         return Flush(stored, b"", 0, 0)
 
     large, small = flush_of(500), flush_of(20)
-    runs = [flush for flush, _, _, _ in merges._runs([small, large, flush_of(30)], {0})]
+    found = await merges._find_runs([small, large, flush_of(30)], {0}, ())
+    runs = [run.flush for run in found]
     assert [flush.stored.extents.end for flush in runs] == [20, 30]
-    runs = [flush for flush, _, _, _ in merges._runs([large, small], {0})]
-    assert runs == [large]
+    found = await merges._find_runs([large, small], {0}, ())
+    assert [run.flush for run in found] == [large]
 
 
 async def test_a_stream_that_begins_and_ends_elsewhere(cold: Cold) -> None:
