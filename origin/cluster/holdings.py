@@ -90,6 +90,10 @@ class Holdings:
     def __iter__(self) -> Iterator[Owned]:
         return iter(list(self.open.values()))
 
+    def movable(self) -> list[int]:
+        """Shards that another node can open as well: it needs what object storage has of them."""
+        return sorted(n for n, owned in self.open.items() if owned.storage.flushes.error is None)
+
     @property
     def are_any(self) -> bool:
         """Whether this node speaks for any shard, or is about to."""
@@ -139,7 +143,11 @@ class Holdings:
         storage = ClusterStorage(journal, depot, cluster, self._config.server.node_id, lost)
         shard = self._open_shard(number, storage, self._is_fresh)
         began = clock()
-        await shard.start()
+        try:
+            await shard.start()
+        except BaseException:
+            storage.abandon()  # it may have been recovered, and flush
+            raise
         self.moves.note_opening(clock() - began, storage.flushes.used_bytes)
         return Owned(number, epoch, shard, storage)
 

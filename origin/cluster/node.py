@@ -252,7 +252,7 @@ class ClusterNode:
         settled = not self.holdings.opening and clock() - self._changed_at >= BALANCE_SECS
         if not settled or self._moving is not None:
             return
-        surplus = surplus_of(assignment, self._nodes, self.node_id, sorted(self.holdings.open))
+        surplus = surplus_of(assignment, self._nodes, self.node_id, self.holdings.movable())
         if surplus is not None:
             work = self._hand_over(*surplus)
             self._moving = asyncio.create_task(work, name=f"hand over shard {surplus[0]}")

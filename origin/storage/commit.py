@@ -108,6 +108,11 @@ class GroupCommit:
         self.failure: Exception | None = None
 
     @property
+    def uncommitted_bytes(self) -> int:
+        """Of what is pending or being written."""
+        return self.pending_bytes + (0 if self._flying is None else self._flying.size_bytes)
+
+    @property
     def idle(self) -> bool:
         return self._flying is None and not self._pending
 

@@ -108,7 +108,9 @@ class ClusterStorage:
         self._streams: dict[int, ColdStored] = {}
         self._waiting: deque[Callable[[], None]] = deque()
         self._background: set[asyncio.Task[None]] = set()
+        self._waits_for_flush = False  # a batch that lands gives those who wait no room
         self._is_closing = False
+        self._is_recovered = False
         self._reserve_bytes = min(RESERVE_BYTES, config.journal_bytes // 8)
         self._most_bytes = config.journal_bytes - self._reserve_bytes
         self._full_bytes = self._most_bytes  # or less, if an append did not fit
@@ -143,6 +145,7 @@ class ClusterStorage:
             on_change=self._go_on,
             on_lost=self._lose,
         )
+        self._is_recovered = True
         return [stored.state for stored in self._streams.values()]
 
     async def close(self) -> None:
@@ -158,6 +161,8 @@ class ClusterStorage:
         """Stop at once: another node owns the shard, or nobody can be reached."""
         self._is_closing = True
         self._is_lost = True
+        if not self._is_recovered:
+            return
         self.flushes.abandon()
         self._writer.abandon()
         self._commit.abort(StorageLost("the shard was closed"))
@@ -192,19 +197,20 @@ class ClusterStorage:
             raise StorageLost(str(self._commit.failure))
         if self._journal.silent_secs > self._config.answer_secs:
             raise StorageAway("the journal does not answer")
-        pending = self._commit.pending_bytes + size_bytes
-        used = self.flushes.used_bytes - (self._reserve_bytes if urgent else 0)
-        if used + pending > self._most_bytes:
+        reserve = self._reserve_bytes if urgent else 0
+        if self._taken_bytes + size_bytes - reserve > self._most_bytes:
             self._full_bytes = self._taken_bytes
             if self.flushes.error is not None:
                 raise StorageFull(str(self.flushes.error))
+            self._waits_for_flush = True
             self.flushes.want()
             return False
-        return pending <= MAX_PENDING_BYTES
+        pending = self._commit.pending_bytes
+        return not pending or pending + size_bytes <= MAX_PENDING_BYTES
 
     @property
     def _taken_bytes(self) -> int:
-        return self.flushes.used_bytes + self._commit.pending_bytes
+        return self.flushes.used_bytes + self._commit.uncommitted_bytes
 
     @property
     def backpressure(self) -> str | None:
@@ -226,6 +232,7 @@ class ClusterStorage:
         """A flush was requested, has ended, or has failed."""
         if self._taken_bytes < self._full_bytes:
             self._full_bytes = self._most_bytes
+        self._waits_for_flush = False
         if self._is_closing:
             return
         if self._commit.idle and self._commit.failure is None:
@@ -275,7 +282,7 @@ class ClusterStorage:
         if self._commit.idle and self._commit.failure is None:
             # No later batch will cut what was requested meanwhile.
             self.flushes.cut_if_idle()
-        if self._waiting:
+        if self._waiting and not self._waits_for_flush:
             self._retry_waiting()
 
     # -- reading -----------------------------------------------------------------------------

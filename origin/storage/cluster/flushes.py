@@ -294,10 +294,12 @@ class Flushes:
     # -- closing -------------------------------------------------------------------------------
 
     async def flushed(self) -> None:
-        """Flush everything that is committed now, and wait for it."""
+        """Flush everything that is committed now, and wait for it; not if objects are away."""
         while not self._is_over and (self.changed or self.removed or self.is_running):
+            if self.error is not None:
+                return
             if self._running is not None:
-                await asyncio.wait({self._running})
+                await asyncio.wait({self._running}, timeout=RETRY_SECS)
             else:
                 self.want()
                 await asyncio.sleep(0)

@@ -70,11 +70,12 @@ async def _load(recovered: Recovered, depot: Depot, record: CheckpointRecord) ->
 
 async def _replay(recovered: Recovered, journal: Journal, end_seq: int, next_batch: int) -> None:
     """Every batch that the checkpoint does not have; a missing one is never skipped."""
-    expected = next_batch
+    expected, covered_seq = next_batch, 0
     async for seq, batch in journal.replay(end_seq):
         if batch.number > expected:
             raise JournalLost(f"{journal.stream}: batch {expected} is missing")
-        if batch.number < expected:  # the checkpoint has it; the purge did not come so far
+        if batch.number < expected:  # the checkpoint has it
+            covered_seq = seq
             continue
         expected += 1
         if batch.kind is not Kind.RECORDS:
@@ -85,3 +86,5 @@ async def _replay(recovered: Recovered, journal: Journal, end_seq: int, next_bat
                 replay(each, recovered.streams, recovered.touched, recovered.removed, ColdStored)
         except (ValueError, KeyError) as error:
             raise DamagedJournal(journal.stream, seq, f"batch {batch.number}: {error!r}") from error
+    if covered_seq:  # the owner before us did not come so far, and its journal may be full
+        await journal.purge(covered_seq + 1)

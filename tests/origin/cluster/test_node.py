@@ -16,6 +16,8 @@ from origin.cluster import control, node
 from origin.cluster.assignment import Assignment, begin, take
 from origin.cluster.control import Conflict, Control, Lease, NodeRecord, clock
 from origin.registry import Totals
+from origin.shard import Shard
+from origin.storage.base import StorageFailed
 from origin.storage.cluster import journal
 from origin.storage.cluster.jetstream import Away, JetStream
 from protocol.clustermap import shard_of
@@ -303,6 +305,53 @@ async def test_a_shard_that_is_still_being_opened_is_not_taken_once_more(
     await tested._turn()
     assert control.taken[-1] == set(range(1, SHARDS))
     await attempt
+
+
+def test_a_shard_that_failed_after_its_recovery_leaves_nothing_running(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failed = Shard.start, []
+
+    async def fail_once(self: Shard) -> None:
+        await real(self)
+        if not failed:
+            failed.append(self)
+            raise StorageFailed("not this time")
+
+    monkeypatch.setattr(Shard, "start", fail_once)
+    origin = start(1)
+    wait_until(lambda: are_spread(origin) and bool(failed))
+    tasks = origin.call(lambda: [task.get_name() for task in asyncio.all_tasks()])
+    names = sorted(name for name in tasks if name.startswith("flushes "))
+    assert names == [f"flushes {number}" for number in range(SHARDS)]
+
+
+def test_a_shard_whose_objects_are_away_stays_where_it_is(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node could not open it."""
+    monkeypatch.setattr(node, "BALANCE_SECS", 0.0)
+    balance, looks = node.ClusterNode._balance, 0
+
+    def count(self: node.ClusterNode, assignment: Assignment) -> None:
+        nonlocal looks
+        balance(self, assignment)
+        looks += self.node_id == "n1" and len(self._nodes) == 2
+
+    monkeypatch.setattr(node.ClusterNode, "_balance", count)
+    one = start(1)
+    wait_until(lambda: are_spread(one))
+    tested = one.origin._node
+    assert isinstance(tested, node.ClusterNode)
+    flushes = [owned.storage.flushes for owned in tested.holdings]
+    for each in flushes:
+        each.error = Away("object storage")
+    two = start(2)
+    wait_until(lambda: looks >= 3)
+    assert owned(one) == set(range(SHARDS))
+    for each in flushes:
+        each.error = None
+    wait_until(lambda: are_spread(one, two))
 
 
 def test_limits_count_the_whole_cluster(start: Start) -> None:

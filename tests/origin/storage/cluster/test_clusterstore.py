@@ -15,10 +15,10 @@ from origin.storage.base import (
     StorageFull,
     StorageLost,
 )
-from origin.storage.cluster import depot, flushes, merges
-from origin.storage.cluster.clusterstore import ClusterStorage
+from origin.storage.cluster import clusterstore, depot, flushes, merges
+from origin.storage.cluster.clusterstore import MAX_PENDING_BYTES, ClusterStorage
 from origin.storage.cluster.jetstream import Away, JetStream
-from origin.storage.cluster.journal import JournalLost
+from origin.storage.cluster.journal import Journal, JournalLost
 from origin.storage.cluster.objects import Objects, ObjectsUnavailable
 from tests.origin.storage.driver import Driver, ShardOnDisk, opened, until
 
@@ -181,6 +181,97 @@ async def test_a_waiting_append_goes_on_when_a_flush_has_made_room(tmp_path: Pat
         for _ in range(300):
             await driver.append_when_admitted("a", b"y" * 1000)
         assert await driver.read("a") == b"y" * 300_000
+
+
+async def test_small_appends_do_not_judge_large_ones_again_that_wait_for_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, put = asyncio.Event(), Objects.put
+
+    async def put_slowly(self: Objects, key: str, buffers: object) -> None:
+        await slow.wait()
+        await put(self, key, buffers)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Objects, "put", put_slowly)
+    async with opened("cluster", tmp_path, journal_bytes=64 * 1024) as driver:
+        await driver.begin("a")
+        store, tries, large = store_of(driver), 0, 30_000
+        while store.admits(large):
+            await driver.append("a", b"x" * large)
+
+        def judge() -> None:
+            nonlocal tries
+            tries += 1
+            if not store.admits(large):
+                store.when_room(judge)
+
+        judge()
+        for _ in range(20):
+            assert store.admits(10)
+            await driver.append("a", b"small")
+        assert tries <= 3  # not with each
+        slow.set()
+        await until(lambda: store.admits(large))
+
+
+async def test_what_is_being_written_takes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened("cluster", tmp_path, journal_bytes=MIB) as driver:
+        await driver.begin("a")
+        nats = Silent(store_of(driver), monkeypatch)
+        landed = driver.append("a", b"x" * 600_000)
+        await asyncio.sleep(0)  # it is sealed
+        assert not store_of(driver).admits(600_000)
+        assert store_of(driver).admits(100_000)
+        nats.is_silent = False
+        await landed
+
+
+async def test_an_append_above_the_limit_of_what_waits_is_taken_by_itself(tmp_path: Path) -> None:
+    large = MAX_PENDING_BYTES + 1
+    async with opened("cluster", tmp_path, journal_bytes=3 * large) as driver:
+        assert store_of(driver).admits(large)
+        landed = driver.begin("a", b"x")
+        assert not store_of(driver).admits(large)
+        await landed
+
+
+async def test_a_shard_is_closed_at_once_while_objects_are_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal has everything."""
+    monkeypatch.setattr(clusterstore, "CLOSE_SECS", 3600.0)
+    monkeypatch.setattr(flushes, "RETRY_SECS", 0.02)
+    async with opened("cluster", tmp_path) as driver:
+        await driver.begin("a", b"data")
+        monkeypatch.setattr(Objects, "put", fail)
+    monkeypatch.undo()
+    async with opened("cluster", tmp_path) as driver:
+        assert await driver.read("a") == b"data"
+
+
+async def test_a_new_owner_purges_what_the_last_one_did_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async with opened("cluster", tmp_path) as driver:
+        for number in range(5):
+            await driver.begin(f"s{number}", b"data")
+        monkeypatch.setattr(Journal, "purge", die)
+        store_of(driver).flushes.want()
+        await until(lambda: len(objects_in(tmp_path, "checkpoints")) == 1)
+        await until(lambda: store_of(driver)._journal.next_number == 9)  # its record is there
+        monkeypatch.undo()
+        store_of(driver).abandon()
+    async with opened("cluster", tmp_path) as driver:
+        found = await store_of(driver)._jetstream.state(  # type: ignore[attr-defined]
+            store_of(driver)._journal.stream
+        )
+        assert found.messages == 2  # that record, and the epoch's
+        assert len(await driver.contents()) == 5
 
 
 async def test_many_flushes_leave_few_blocks(tmp_path: Path) -> None:
