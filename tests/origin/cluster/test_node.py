@@ -310,7 +310,8 @@ async def test_a_shard_that_is_still_being_opened_is_not_taken_once_more(
 def test_a_shard_that_failed_after_its_recovery_leaves_nothing_running(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, failed = Shard.start, []
+    real = Shard.start
+    failed: list[Shard] = []
 
     async def fail_once(self: Shard) -> None:
         await real(self)
