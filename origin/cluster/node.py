@@ -14,7 +14,6 @@ from contextlib import suppress
 
 from origin.cluster.assignment import (
     Assignment,
-    Place,
     give,
     orphans_for,
     surplus_of,
@@ -32,7 +31,7 @@ from origin.cluster.control import (
 from origin.cluster.holdings import Holdings, OpenShard, last_batches
 from origin.cluster.joining import join
 from origin.cluster.nodemetrics import Parts, register_node
-from origin.cluster.nodestatus import describe_nodes, describe_open
+from origin.cluster.nodestatus import describe_nodes, describe_shards
 from origin.config import OriginConfig
 from origin.metrics import Metrics
 from origin.registry import Totals
@@ -329,21 +328,8 @@ class ClusterNode:
             "lease_age_secs": round(self._control.lease.age_secs, 3),
             "nats_connected": self._jetstream.is_connected,
             "nodes": describe_nodes(assignment, self._nodes, self._seen),
-            "shards": [
-                self._describe(shard, place) for shard, place in enumerate(assignment.places)
-            ],
+            "shards": describe_shards(assignment, self._nodes, self.node_id, self.holdings),
         }
-
-    def _describe(self, shard: int, place: Place) -> dict[str, object]:
-        told = {"shard": shard, "owner": place.owner, "epoch": place.epoch}
-        if place.owner != self.node_id:
-            return told | {"state": "elsewhere" if place.owner in self._nodes else "no owner"}
-        held = self.holdings
-        state = held.state(shard)
-        if state == "open":
-            return told | describe_open(held.open[shard].shard, held.open[shard].storage)
-        reason = {"reason": held.offline[shard]} if state == "offline" else {}
-        return told | {"state": state} | reason
 
     def register(self, metrics: Metrics) -> None:
         def states() -> list[str]:

@@ -1,11 +1,10 @@
 """What `/cluster/status` says about nodes and shards."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from origin.cluster.assignment import Assignment
 from origin.cluster.control import NodeRecord, clock, this_machine
-from origin.shard import Shard
-from origin.storage.cluster.clusterstore import ClusterStorage
+from origin.cluster.holdings import Holdings, Owned
 
 
 def describe_nodes(
@@ -29,7 +28,31 @@ def describe_nodes(
     ]
 
 
-def describe_open(shard: Shard, storage: ClusterStorage) -> dict[str, object]:
+def describe_shards(
+    assignment: Assignment, nodes: Collection[str], node_id: str, holdings: Holdings
+) -> list[dict[str, object]]:
+    """As this node sees them."""
+    found: list[dict[str, object]] = []
+    for number, place in enumerate(assignment.places):
+        told = {"shard": number, "owner": place.owner, "epoch": place.epoch}
+        if place.owner != node_id:
+            found.append(told | {"state": "elsewhere" if place.owner in nodes else "no owner"})
+        else:
+            found.append(told | _describe_own(number, holdings))
+    return found
+
+
+def _describe_own(number: int, holdings: Holdings) -> dict[str, object]:
+    state = holdings.state(number)
+    if state == "open":
+        return _describe_open(holdings.open[number])
+    if state == "offline":
+        return {"state": state, "reason": holdings.offline[number]}
+    return {"state": state}
+
+
+def _describe_open(owned: Owned) -> dict[str, object]:
+    shard, storage = owned.shard, owned.storage
     flushes = storage.flushes
     return {
         "state": "open",
