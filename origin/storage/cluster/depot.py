@@ -67,7 +67,7 @@ class Depot:
         """Returns the key."""
         self._checkpoints += 1
         key = f"{self._folder}/checkpoints/{self._epoch:08x}-{self._checkpoints:08x}"
-        await self._objects.put(key, await asyncio.to_thread(encode_saved, saved))
+        await self._objects.put(key, await asyncio.to_thread(encode_saved, saved, key))
         return key
 
     async def load(self, record: CheckpointRecord) -> Saved:

@@ -1,7 +1,7 @@
 """Checkpoints as objects: every stream of a shard, or those that changed. Pure.
 
 A checkpoint is a base and the deltas after it. Each is one object: a magic number, the checksum of
-the rest, and a compressed msgpack value.
+its key and the rest, and a compressed msgpack value.
 """
 
 import struct
@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from origin.storage.base import DamagedData
 
-MAGIC = b"WEIRCKP1"
+MAGIC = b"WEIRCKP2"
+MAGIC_1 = b"WEIRCKP1"  # of before: its checksum does not cover the key
 _CRC = struct.Struct("<I")
 MAX_BYTES = 1 << 32
 
@@ -37,17 +38,18 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Saved)
 
 
-def encode_saved(saved: Saved) -> bytes:
+def encode_saved(saved: Saved, key: str) -> bytes:
     body = zstandard.ZstdCompressor(level=1).compress(_encoder.encode(saved))
-    return MAGIC + _CRC.pack(crc32c(body)) + body
+    return MAGIC + _CRC.pack(crc32c(body, crc32c(key.encode()))) + body
 
 
 def decode_saved(data: bytes, key: str) -> Saved:
     start = len(MAGIC) + _CRC.size
-    if data[: len(MAGIC)] != MAGIC or len(data) < start:
+    magic = data[: len(MAGIC)]
+    if magic not in (MAGIC, MAGIC_1) or len(data) < start:
         raise DamagedData(key, 0, "not a checkpoint")
-    body = data[start:]
-    if _CRC.unpack_from(data, len(MAGIC))[0] != crc32c(body):
+    body, seed = data[start:], crc32c(key.encode()) if magic == MAGIC else 0
+    if _CRC.unpack_from(data, len(MAGIC))[0] != crc32c(body, seed):
         raise DamagedData(key, start, "checkpoint checksum")
     try:
         plain = zstandard.ZstdDecompressor().decompress(body, max_output_size=MAX_BYTES)
