@@ -10,8 +10,9 @@ same when connections to their node fail.
 
 No request waits long for a node: all attempts together have ANSWER_SECS until a response begins.
 The requests for one owner's streams may hold half of the connections, so a node that does not
-answer leaves the others theirs. It is not given up for that: its storage may be slow, and if it has
-stopped, its lease ends, and the map says so. Only failed connections count, and the map's requests.
+answer leaves the others theirs; and those of one subject its share of that half. It is not given up
+for that: its storage may be slow, and if it has stopped, its lease ends, and the map says so. Only
+failed connections count, and the map's requests.
 """
 
 import asyncio
@@ -62,8 +63,10 @@ class Origins:
         counts: Counts,
         clock: Callable[[], float],
         tls: ssl.SSLContext | None,
+        subject_share: float,
     ) -> None:
         self._config = shorten(config)
+        self._subject_share = subject_share
         self._retries = config.retries
         self._counts = counts
         self._link_counts = replace(counts, failures=Counter())  # of attempts, which others follow
@@ -226,8 +229,8 @@ class Origins:
         asyncio.get_running_loop().call_later(delay_s, cut)
 
     def _share_out(self, owners: Iterable[Link]) -> None:
-        most = max(1, int(self._config.connections * OWNER_SHARE))
-        kept = {owner: self._shares.get(owner) or Slots(most, most) for owner in owners}
+        most, share = max(1, int(self._config.connections * OWNER_SHARE)), self._subject_share
+        kept = {owner: self._shares.get(owner) or Slots.shared(most, share) for owner in owners}
         self._shares = kept if len(kept) > 1 else {}
 
     def _drop_others(self, kept: set[Link]) -> None:

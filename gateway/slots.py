@@ -12,7 +12,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 OURS = "\0gateway"  # for requests without a client; no subject looks like this
 
@@ -56,6 +56,11 @@ class Slots:
         self._share = most_of_subject
         self._held: dict[str, int] = {}
         self._lines: OrderedDict[str, dict[Waiting, None]] = OrderedDict()  # next turn first
+
+    @classmethod
+    def shared(cls, most: int, share: float) -> Self:
+        """`share` is the part that one subject may hold."""
+        return cls(most, max(1, int(most * share)))
 
     def take_now(self, payers: Payers) -> str | None:
         """The subject that pays, to be passed to `release`; None if the request must wait."""

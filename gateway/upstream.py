@@ -56,7 +56,7 @@ class Upstream:
         self._share = 1.0 if config.auth.mode == "off" else ours.subject_share
         self._max_bytes = config.cache.max_object_bytes
         self._counts = counts = Counts()
-        self.cluster = Origins(urls, ours, counts, clock, tls) if urls else None
+        self.cluster = Origins(urls, ours, counts, clock, tls, self._share) if urls else None
         self._origin: Link | Origins
         if self.cluster is not None:
             self._origin = self.cluster
@@ -64,14 +64,11 @@ class Upstream:
             self._origin = Link(config.gateway.origin_url, ours, counts, clock, tls)
 
     async def start(self) -> None:
-        config = self._config
-        self._ordinary = self._make_slots(config.connections)
-        self._live = self._make_slots(config.live_connections)
-        self._large = self._make_slots(LARGE_AT_ONCE)
+        config, share = self._config, self._share
+        self._ordinary = Slots.shared(config.connections, share)
+        self._live = Slots.shared(config.live_connections, share)
+        self._large = Slots.shared(LARGE_AT_ONCE, share)
         self._origin.start()
-
-    def _make_slots(self, most: int) -> Slots:
-        return Slots(most, max(1, int(most * self._share)))
 
     async def close(self) -> None:
         await self._origin.close()

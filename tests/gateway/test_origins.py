@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from gateway.asking import UpstreamError, UpstreamRequest
 from gateway.breaker import State
 from gateway.config import UpstreamConfig
 from gateway.origins import ANSWER_SECS, Origins, shorten
+from gateway.slots import Payers
 from gateway.upstream import Upstream
 from protocol.clustermap import MAP_PATH, shard_of
 from protocol.names import STREAM_PREFIX
@@ -20,7 +21,7 @@ from tests.helpers.gateway import KEY, LocalGateway, bearer, make_gateway_config
 from tests.helpers.keys import make_token
 from tests.helpers.rawhttp import Client, wait_until
 from tests.helpers.scripted_cluster import ScriptedCluster
-from tests.helpers.scripted_origin import Answer, ScriptedOrigin, SimpleStream, dropped, until
+from tests.helpers.scripted_origin import Answer, Gate, ScriptedOrigin, SimpleStream, dropped, until
 from tests.helpers.upstreams import PRODUCER, TEXT, Clock, connected, refusal
 
 PLAIN = {"content-type": "text/plain"}
@@ -346,6 +347,22 @@ async def test_no_more_connections_are_made_than_to_one_origin(
     assert len(most) == 90
     # Those for the map are besides; an end takes a moment to arrive.
     assert max(most) <= 6 + len(cluster.nodes) + 3
+
+
+async def test_one_subject_leaves_connections_to_an_owner_to_the_others(
+    cluster: ScriptedCluster,
+) -> None:
+    slow, other, gate = cluster.name_at("n1"), cluster.name_at("n1"), Gate()
+    cluster.nodes["n1"].on("GET", STREAM_PREFIX + slow, Answer(200, TEXT, pieces=[b"x", gate]))
+    settings: dict[str, Any] = {"auth": "jwt", "connections": 8, "first_byte_timeout_secs": 0.2}
+    async with upstream_of(cluster, **settings) as upstream, AsyncExitStack() as stack:
+        for _ in range(2):
+            await stack.enter_async_context(upstream.open(read(slow), payers=Payers("greedy")))
+        error = await refusal(upstream, read(other), payers=Payers("greedy"))
+        assert (error.status, error.code) == (429, "origin-busy-for-subject")
+        assert (await upstream.fetch(read(other), payers=Payers("modest"))).body == b"n1"
+        elsewhere = read(cluster.name_at("n2"))
+        assert (await upstream.fetch(elsewhere, payers=Payers("greedy"))).body == b"n2"
 
 
 # -- through a gateway -------------------------------------------------------------------------
