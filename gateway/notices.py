@@ -32,7 +32,7 @@ class Notice(msgspec.Struct, frozen=True):
     kind: Literal["purge"]
     stream: str
     reason: Literal["deleted", "created", "changed", "snapshot"]
-    earliest: str = ""  # of a snapshot: the new beginning of the stream's data
+    earliest: str = ""  # of a snapshot: the new beginning of the stream's data, if it is known
     incarnation: str = ""  # of a re-created stream: its new incarnation
 
 

@@ -2,7 +2,8 @@
 to the latest snapshot, buckets, subscriptions, very large bodies.
 
 A write is completed even if its client disconnects, because the origin may already have it.
-Everything it makes obsolete is purged, here and on all other gateways, before the response is sent.
+Everything it makes obsolete is purged, here and on all other gateways, before the response is sent;
+also if it is not known whether it was executed: its connection was lost, or the origin failed.
 """
 
 import time
@@ -26,7 +27,7 @@ from protocol.replies import Reply
 from wire.encoding import LAST_CHUNK, frame_chunk
 
 LOOK_BYTES = 2 * 1024 * 1024  # more than a chunk; larger bodies are streamed
-_WHEN_DONE = {"create": 201, "delete": 204, "publish": 204, "withdraw": 204}
+_REPLACING = ("create", "delete", "publish", "withdraw")  # writes that make chunks obsolete
 _OF_STREAM = ("head", "now", "catch-up")  # reads whose 404 means that the stream is gone
 _OF_OTHERS = ("bucket", "list", "other")  # responses that concern no stream
 
@@ -57,10 +58,13 @@ class Passes:
         try:
             response = await self._fetch(call, call.route.target)
         except UpstreamError as error:
-            if error.sent:  # it may have been executed
-                await self._settle(call, _WHEN_DONE.get(mode, 0), ReplyHead())
+            if error.sent:
+                await self._settle_unknown(call)
             raise
-        await self._settle(call, response.status, response.head)
+        if response.status >= 500:
+            await self._settle_unknown(call)
+        else:
+            await self._settle(call, response.status, response.head)
         if mode != "delete":
             await self._learn_incarnation(call.route, response.head, departure)
         forks = "stream-forked-from" in call.head.headers  # and may inherit an expiry
@@ -89,6 +93,14 @@ class Passes:
                 await self._doubt(route.stream)
             case _:
                 self._purges.drop_tails(route.stream)
+
+    async def _settle_unknown(self, call: Call) -> None:
+        """It may have been executed, or not. So nothing stored is served, and nothing is learned:
+        hubs find out for themselves, and a write that was only refused ends no reader."""
+        if call.route.mode in _REPLACING:
+            await self._purges.publish(Notice("purge", call.route.stream, "snapshot"))
+        else:
+            await self._settle(call, 0, ReplyHead())
 
     # -- reads that are not shared -------------------------------------------------------------
 

@@ -65,10 +65,11 @@ class Purges:
 
     def trim(self, stream: str, earliest: str) -> None:
         """A snapshot was published at `earliest`: data before it is no longer served. The rest,
-        and readers at the tail, are not affected."""
+        and readers at the tail, are not affected. Without `earliest`, nothing stored is served."""
         self._flights.detach(stream, lambda part: is_replaced(part, earliest))
         self._store.drop_some(stream, lambda part: is_replaced(part, earliest))
-        self._streams.learn_earliest(stream, earliest)
+        if earliest:
+            self._streams.learn_earliest(stream, earliest)
         self._streams.get(stream).large_bootstrap = False
         for holder in self._holders:
             holder.trim(stream, earliest)

@@ -252,8 +252,8 @@ def _limit(max_bytes: int | None) -> str:
 def is_replaced(part: str, earliest: str) -> bool:
     """Whether a snapshot at `earliest` replaces this part: chunks that start before it, other
     snapshots, and bootstraps. Offsets are ordered as strings (DS 8) if both name the stream; of
-    others we cannot tell, so they count as replaced."""
-    if not is_chunk(part) or part == START:
+    others we cannot tell, so they count as replaced, and so does all if `earliest` is unknown."""
+    if not earliest or not is_chunk(part) or part == START:
         return True
     return part < earliest or not are_ordered(part, earliest)
 

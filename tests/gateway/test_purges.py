@@ -56,6 +56,16 @@ async def test_trim_leaves_what_a_snapshot_does_not_replace(filled: Parts) -> No
     assert holder.told == [("trim", "a", nameless(5))]
 
 
+async def test_what_begins_nobody_knows_where_is_trimmed_whole_and_not_learned(
+    filled: Parts,
+) -> None:
+    holder = KeptPurges(filled)
+    filled.streams.learn_earliest("a", nameless(5))
+    filled.purges.trim("a", "")
+    assert stored(filled) == {("b", "-1")} and holder.told == [("trim", "a", "")]
+    assert filled.streams.get("a").earliest == nameless(5)
+
+
 async def test_clear_drops_everything(filled: Parts) -> None:
     holder = KeptPurges(filled)
     filled.purges.clear()

@@ -238,6 +238,44 @@ def test_a_deletion_whose_answer_was_lost_purges_too(
         assert client.read("a").status == 404
 
 
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_deletion_that_failed_but_may_have_been_done_purges_too(
+    status: int, scripted: ScriptedOrigin, gateway: LocalGateway
+) -> None:
+    """A node of a cluster says 503 `unknown-outcome`."""
+    stream = simple_stream(scripted, PATH, "text/plain", b"one.")
+    stream.close()
+    with gateway.client() as client:
+        client.read("a")
+        stream.delete()
+        scripted.on("DELETE", PATH, Answer(status))
+        assert client("DELETE", "a").status == status
+        assert client.read("a").status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "target"), [("DELETE", "a"), ("PUT", "a"), ("PUT", f"a/snapshot/{CHUNK}")]
+)
+def test_a_write_that_failed_and_was_not_done_costs_a_purge_and_no_reader(
+    method: str, target: str, scripted: ScriptedOrigin, gateway: LocalGateway
+) -> None:
+    stream = SimpleStream(scripted, PATH, chunk_bytes=4)
+    stream.append(b"one.")
+    stream.append(b"two.")
+    scripted.on(method, f"/v1/stream/{target}", Answer(503, {"Retry-After": "1"}))
+    with gateway.client() as client, gateway.events("a") as reader:
+        assert reader.next_write()[0].data == "one."
+        assert reader.next_write()[0].data == "two."
+        wait_until(lambda: stream.waiting == 1)
+        assert client.read("a")["Cache-Status"] == HIT
+        assert client(method, target, {"Content-Type": "text/plain"}, b"").status == 503
+        assert client.read("a")["Cache-Status"] != HIT
+        assert client.read("a")["Cache-Status"] == HIT
+        stream.append(b"more")
+        assert reader.next_write()[0].data == "more"
+    assert gateway.gateway.holdings.streams.get("a").earliest == ""
+
+
 # -- fetches under way ---------------------------------------------------------------------------
 
 
