@@ -87,8 +87,8 @@ class Errand:
     have begun, whatever the attempts; only requests to a cluster have one."""
 
     __slots__ = (
-        *("_kind", "_on_departure", "connection", "deadline", "departures", "live", "read_bytes"),
-        *("request", "share"),
+        *("_kind", "_on_departure", "connection", "cuts", "deadline", "departures", "live"),
+        *("read_bytes", "request", "share"),
     )
 
     def __init__(
@@ -107,7 +107,8 @@ class Errand:
         self._on_departure = on_departure
         self._kind = kind
         self.departures = 0
-        self.connection: Connection | None = None  # of the last departure
+        self.cuts = 0  # of them, how many we ended ourselves
+        self.connection: Connection | None = None  # of the last departure, if that was not cut
         self.share: Held | None = None  # of its owner's connections
 
     @property
@@ -152,6 +153,8 @@ class Errand:
         """End the attempt that waits for its response."""
         if self.connection is not None:
             self.connection.close()
+            self.connection = None
+            self.cuts += 1
 
 
 class Link:

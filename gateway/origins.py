@@ -6,7 +6,8 @@ failed before). If it was sent and cut off, it is repeated there only if it may 
 
 A long-poll waits for news, and a node that has stopped never says that it is not the owner any
 more. So when the map names another owner, the long-polls of its streams are cut, and go there; the
-same when connections to their node fail.
+same when connections to their node fail. Such a cut uses up no retries, and that node may be asked
+again: one that is killed and started again loses a shard and gets it back within one long-poll.
 
 No request waits long for a node: all attempts together have ANSWER_SECS until a response begins.
 The requests for one owner's streams may hold half of the connections, so a node that does not
@@ -40,6 +41,7 @@ ANSWER_SECS = 4.8  # above `cluster.answer_secs` of the nodes, and nothing hangs
 MOVE_SECS = RESPONSE_SECS + 0.5  # before its deadline a request does not go elsewhere any more
 MOVED_SECS = 0.25  # in which the long-polls of a lost owner come to the next one
 MAX_NODES_TRIED = 4  # by one request
+MAX_MOVES = 8  # of the owner's, that one long-poll follows
 OWNER_SHARE = 0.5  # of the connections, for the streams of one owner
 
 _NOT_SENT = (UNREACHABLE, TIMEOUT, UNAVAILABLE)  # why an attempt came to nothing before it was sent
@@ -144,13 +146,15 @@ class Origins:
         if link is None:
             raise self._counts.failed(away(self.wait_s))
         while True:
-            before = errand.departures
+            departures, cuts = errand.departures, errand.cuts
             try:
                 begun = await self._ask(link, errand)
             except UpstreamError as error:
                 self.watch.hurry()
-                tried.append(link)
-                next_link = self._next(errand, tried, error, is_sent=errand.departures > before)
+                if errand.cuts == cuts:  # otherwise nothing speaks against the node
+                    tried.append(link)
+                is_sent = errand.departures > departures
+                next_link = self._next(errand, tried, link, error, is_sent=is_sent)
                 if next_link is None:
                     raise self._counts.failed(_last(error)) from error.__cause__
                 link = next_link
@@ -160,19 +164,19 @@ class Origins:
                 return begun
 
     def _next(
-        self, errand: Errand, tried: list[Link], error: UpstreamError, *, is_sent: bool
+        self, errand: Errand, tried: list[Link], last: Link, error: UpstreamError, *, is_sent: bool
     ) -> Link | None:
         """Where to try again; None if that would be unsafe or in vain."""
-        is_over = len(tried) >= MAX_NODES_TRIED or self.closed
+        is_over = len(tried) >= MAX_NODES_TRIED or errand.cuts > MAX_MOVES or self.closed
         if is_over or errand.within(MOVE_SECS) < MOVE_SECS:
             return None
         if not is_sent:
             return self._choose(errand, tried) if error.code in _NOT_SENT else None
         request = errand.request
         is_safe = error.code == UNREACHABLE and is_repeatable(request.method, request.headers)
-        if not is_safe or errand.departures > self._retries:
+        if not is_safe or errand.departures - errand.cuts > self._retries:
             return None
-        return self._choose(errand, tried) or tried[-1]
+        return self._choose(errand, tried) or last
 
     def _choose(self, errand: Errand, tried: list[Link]) -> Link | None:
         """The owner; while it is unknown or has failed, any other node."""

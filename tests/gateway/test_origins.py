@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway import mapwatch
+from gateway import mapwatch, origins
 from gateway.asking import UpstreamError, UpstreamRequest
 from gateway.breaker import State
 from gateway.config import UpstreamConfig
@@ -319,6 +319,40 @@ async def test_a_long_poll_at_a_stopped_owner_goes_to_the_next(cluster: Scripted
         assert (departed, stays.done(), upstream.is_up) == ([1], False, True)
         cluster.nodes["n2"].release()
         assert (await stays).body == b"n2"
+
+
+async def test_a_long_poll_follows_its_stream_from_move_to_move(cluster: ScriptedCluster) -> None:
+    """A node that is killed and started again loses a shard, and gets it back."""
+    name = cluster.name_at("n1")
+    for node in ("n1", "n2"):
+        cluster.nodes[node].hold()
+    async with upstream_of(cluster, cluster.all_urls[2:]) as upstream:
+        poll = asyncio.create_task(upstream.fetch(read(name), live=True))
+        for visits in (1, 2, 3):
+            for node in ("n1", "n2"):
+                cluster.move(name, node)
+                await cluster.nodes[node].reached(visits)
+        cluster.move(name, "n3")
+        assert (await poll).body == b"n3"
+        assert cluster.asked(name) == ["n1", "n2"] * 3 + ["n3"]
+
+
+async def test_a_stream_that_moves_for_ever_is_followed_for_some_time(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "MAX_MOVES", 1)
+    name = cluster.name_at("n1")
+    for node in ("n1", "n2"):
+        cluster.nodes[node].hold()
+    async with upstream_of(cluster, cluster.all_urls[2:]) as upstream:
+        poll = asyncio.create_task(refusal(upstream, read(name), live=True))
+        await cluster.nodes["n1"].reached(1)
+        cluster.move(name, "n2")
+        await cluster.nodes["n2"].reached(1)
+        cluster.move(name, "n1")
+        error = await poll
+        assert (error.status, error.code) == (503, "origin-unreachable")
+        assert cluster.asked(name) == ["n1", "n2"]
 
 
 # -- connections -------------------------------------------------------------------------------
