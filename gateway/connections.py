@@ -11,7 +11,7 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -79,8 +79,16 @@ class Connection:
         self.rested_at = 0.0
 
     async def ask(
-        self, head: bytes, body: bytes, *, is_head: bool, read_bytes: int = READ_BYTES
+        self,
+        head: bytes,
+        body: bytes,
+        *,
+        is_head: bool,
+        read_bytes: int = READ_BYTES,
+        on_progress: Callable[[], None] = lambda: None,
     ) -> AnswerHead:
+        """`on_progress` is called when the origin has taken a piece of a large body, perhaps even
+        after its response."""
         protocol = self._protocol
         protocol.set_response_params(
             skip_payload=is_head,
@@ -98,13 +106,13 @@ class Connection:
             transport.write(head + body)
         else:  # the response may arrive before the body is sent
             transport.write(head)
-            self._upload = asyncio.create_task(self._send(body), name="upload")
+            self._upload = asyncio.create_task(self._send(body, on_progress), name="upload")
         while True:
             message, payload = await protocol.read()
             if not 100 <= message.code < 200 or message.code == 101:
                 return AnswerHead(message, payload)
 
-    async def _send(self, body: bytes) -> None:
+    async def _send(self, body: bytes, on_progress: Callable[[], None]) -> None:
         """As fast as the origin reads it. A disconnect is noticed by the response's reader."""
         whole = memoryview(body)
         for start in range(0, len(body), PIECE_BYTES):
@@ -116,6 +124,7 @@ class Connection:
                 await self._protocol._drain_helper()
             except ConnectionError:
                 return
+            on_progress()
 
     @property
     def is_done(self) -> bool:

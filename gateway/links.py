@@ -10,7 +10,8 @@ detected before use: an idle connection with something to read has ended. What r
 that is still in transit. It fails a plain append (502, `sent`), and is rare, because our idle
 timeout is shorter than the servers'.
 
-A timeout is not retried: the time is used up.
+A timeout is not retried: the time is used up. A large body may take as long as the origin goes on
+reading it; then the time for the response begins.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ import math
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,7 +56,6 @@ log = logging.getLogger("weir.gateway.upstream")
 
 MAP_KIND = "map"  # of the requests that ask a node for its cluster's map
 RESPONSE_SECS = 1.0  # of a deadline that are kept for the response
-UPLOAD_BYTES_PER_S = 2 * 1024 * 1024  # a body adds its time at this rate to the response timeout
 
 _OWN_HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "weir"}
 
@@ -257,10 +258,15 @@ class Link:
         else:
             connection = await connections.take(errand.within(math.inf, RESPONSE_SECS))
         try:
-            async with asyncio.timeout(self._depart(errand, connection)):
-                is_head = request.method == "HEAD"
-                size = errand.read_bytes
-                answer = await connection.ask(head, request.body, is_head=is_head, read_bytes=size)
+            seconds = self._depart(errand, connection)
+            async with asyncio.timeout(seconds) as timeout:
+                answer = await connection.ask(
+                    head,
+                    request.body,
+                    is_head=request.method == "HEAD",
+                    read_bytes=errand.read_bytes,
+                    on_progress=lambda: _begin_anew(timeout, seconds),
+                )
             return check_head(request, connections, connection, answer, self._path)
         except BaseException:
             connection.close()
@@ -274,7 +280,7 @@ class Link:
         return headers
 
     def _depart(self, errand: Errand, connection: Connection) -> float:
-        """Returns the timeout for the response head."""
+        """Returns the timeout for the response head, from now or the last progress of an upload."""
         self._counts.requests[errand.kind] += 1
         config, live = self._config, errand.live
         if live:  # the response may take long, but the origin is up
@@ -283,7 +289,7 @@ class Link:
         seconds = config.live_timeout_secs if live else config.first_byte_timeout_secs
         if errand.deadline is not None:
             seconds = errand.within(seconds)
-        return seconds + len(errand.request.body) / UPLOAD_BYTES_PER_S
+        return seconds
 
     # -- reporting ---------------------------------------------------------------------------------
 
@@ -300,6 +306,11 @@ class Link:
             attempt.fail(self._clock())
             if self.breaker.opened > before:
                 log.warning("%s is unavailable: %s", self.name, error.detail)
+
+
+def _begin_anew(timeout: asyncio.Timeout, seconds: float) -> None:
+    with suppress(RuntimeError):  # it has ended: the response came, or did not come in time
+        timeout.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 def away(wait_s: float) -> UpstreamError:

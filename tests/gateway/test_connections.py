@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from gateway.asking import UpstreamError, UpstreamRequest
+from gateway.connections import PIECE_BYTES
 from gateway.connections import encode_head as encode_request_head
 from gateway.upstream import Upstream
 from tests.helpers.scripted_origin import Answer, Gate, Piece, ScriptedOrigin, encode_head, until
@@ -148,18 +149,82 @@ async def test_the_dot_at_the_end_of_a_name_is_not_in_its_certificate(
     assert names == ["origin.test."]
 
 
-# -- when a connection is used again -------------------------------------------------------------
+# -- uploads ---------------------------------------------------------------------------------------
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+NARROW_BYTES = 4096
 
 
-@pytest.mark.parametrize("size", [200_000, 262_144, 300_000])
-def test_not_before_the_upload_is_out(run: Run, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """This origin answers early, takes no more of the body, and says nothing of closing."""
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an origin has not read is with us, not in the buffers of the system."""
     start_connection = aiohappyeyeballs.start_connection
 
     async def start_narrow(*args: Any, **options: Any) -> socket.socket:
         sock = await start_connection(*args, **options)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NARROW_BYTES)
         return sock
+
+    monkeypatch.setattr(aiohappyeyeballs, "start_connection", start_narrow)
+
+
+async def serve_narrow(serve: Serve) -> tuple[asyncio.Server, str]:
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    server = await asyncio.start_server(serve, sock=listening, limit=NARROW_BYTES)
+    return server, f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.usefixtures("narrow")
+def test_an_upload_that_stops_is_left_however_large_it_is(run: Run) -> None:
+    async def work() -> None:
+        left = asyncio.Event()
+
+        async def stop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await left.wait()
+            writer.close()
+
+        server, url = await serve_narrow(stop)
+        async with server, connected(url, first_byte_timeout_secs=0.2) as upstream:
+            large = UpstreamRequest("POST", PATH, {}, bytes(128 * 1024 * 1024))
+            error = await asyncio.wait_for(refusal(upstream, large), LONG_S)
+            assert (error.code, error.sent) == ("origin-timeout", True)
+            left.set()
+
+    run(work())
+
+
+@pytest.mark.usefixtures("narrow")
+def test_an_upload_that_goes_on_may_take_longer_than_the_time_for_an_answer(run: Run) -> None:
+    timeout_s, pieces = 1.0, 12
+
+    async def work() -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            for _ in range(pieces):
+                await asyncio.sleep(timeout_s / 4)
+                await reader.readexactly(PIECE_BYTES)
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+            writer.close()
+
+        server, url = await serve_narrow(serve)
+        async with server, connected(url, first_byte_timeout_secs=timeout_s) as upstream:
+            large = UpstreamRequest("POST", PATH, {}, bytes(pieces * PIECE_BYTES))
+            assert (await upstream.fetch(large)).status == 204
+
+    run(work())
+
+
+# -- when a connection is used again -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [200_000, 262_144, 300_000])
+@pytest.mark.usefixtures("narrow")
+def test_not_before_the_upload_is_out(run: Run, size: int) -> None:
+    """This origin answers early, takes no more of the body, and says nothing of closing."""
 
     async def work() -> None:
         accepted, left = 0, asyncio.Event()
@@ -173,12 +238,7 @@ def test_not_before_the_upload_is_out(run: Run, monkeypatch: pytest.MonkeyPatch,
             await left.wait()
             writer.close()
 
-        listening = socket.socket()
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        server = await asyncio.start_server(refuse, sock=listening, limit=4096)
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server, url = await serve_narrow(refuse)
         async with server, connected(url, retries=0, first_byte_timeout_secs=5.0) as upstream:
             large = UpstreamRequest("POST", PATH, {}, bytes(size))
             assert (await upstream.fetch(large)).status == 413
@@ -186,7 +246,6 @@ def test_not_before_the_upload_is_out(run: Run, monkeypatch: pytest.MonkeyPatch,
             left.set()
         assert accepted == 2
 
-    monkeypatch.setattr(aiohappyeyeballs, "start_connection", start_narrow)
     run(work())
 
 

@@ -265,6 +265,15 @@ async def test_a_stopped_owner_is_answered_for_within_five_seconds(
         assert sum(getattr(e, "sent", False) for e in errors) == 4 == cluster.nodes["n1"].count()
 
 
+async def test_nor_does_a_large_append_wait_longer(cluster: ScriptedCluster) -> None:
+    name = cluster.name_at("n1")
+    cluster.nodes["n1"].hold()
+    async with upstream_of(cluster, cluster.all_urls[1:], first_byte_timeout_secs=0.2) as upstream:
+        large = UpstreamRequest("POST", STREAM_PREFIX + name, PLAIN, bytes(2**24), name=name)
+        error = await asyncio.wait_for(refusal(upstream, large), 6.0)
+        assert (error.status, error.code) == (503, "origin-timeout")
+
+
 async def test_a_body_that_stops_is_answered_for_as_well(cluster: ScriptedCluster) -> None:
     name, cut = cluster.name_at("n1"), cluster.name_at("n1")
     cluster.nodes["n1"].on("GET", STREAM_PREFIX + name, Answer(200, {"Content-Length": "9"}, b"x"))
