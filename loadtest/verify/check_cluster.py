@@ -8,6 +8,8 @@ from loadtest.verify.history import LIVE, ForkResult, Operation, ReadResult, Rou
 from loadtest.verify.timeline import Timeline, Violation, seen_by
 
 HANG_SECS = 5.0
+# A redirect, and where it leads; what a gateway asks for again because it is too large to keep.
+TWICE = ("snapshot", "bootstrap")
 GRACE_SECS = 1.0  # for the client itself, each time: it shares its processors with all servers
 
 
@@ -18,7 +20,7 @@ def hangs(line: Timeline) -> Iterator[Violation]:
         answered = operation.answered or operation.ended
         took = answered - operation.began - _stalled(line.stalls, operation)
         mode = operation.mode if isinstance(operation, ReadResult) else ""
-        requests = 2 if mode == "snapshot" else 1  # a redirect, and where it leads
+        requests = 2 if mode in TWICE else 1
         if took <= (HANG_SECS + GRACE_SECS) * requests or mode in LIVE:
             continue
         if not any(_was_stopped(each, operation) for each in line.rounds):

@@ -93,6 +93,16 @@ def test_a_large_body_may_take_its_time_once_it_has_begun(stream: Honest) -> Non
     assert names(stream, round_of()) == {"hang"}
 
 
+@pytest.mark.parametrize("mode", ["snapshot", "bootstrap"])
+def test_what_takes_two_requests_may_take_twice_as_long(stream: Honest, mode: str) -> None:
+    stream.audit()
+    read = stream.read(door="gateway-1", mode=mode)
+    read.ended = read.began + 2 * HANG_SECS
+    assert names(stream, round_of()) == set()
+    read.ended = read.began + 2 * TOO_LONG
+    assert names(stream, round_of()) == {"hang"}
+
+
 def test_a_client_that_did_not_run_says_nothing_about_servers(stream: Honest) -> None:
     stream.audit()
     read = stream.read(door="node-2")
