@@ -17,6 +17,7 @@ Requests:
 serving         the request side, wired
 view            the cluster as a node sees it, and which shard has a stream
 forwarding      one hop to the owner of a shard
+following       live reads that are passed on end when their shard moves
 clusterroutes   map, status, readiness, and questions of other nodes
 placing         PUT over several shards, and the aliases of forks
 clusterbuckets  buckets over several shards
@@ -26,6 +27,6 @@ questions       what nodes ask each other
 answering       the answers, from the shards open here
 
 Tests are in tests/origin/cluster/. test_clusterbuckets.py covers answering, questions and listings;
-test_forwarding.py covers peers and view; test_as_one_machine.py covers serving; test_node.py covers
-holdings, nodestatus, joining, opening and syncs.
+test_forwarding.py covers following, peers and view; test_as_one_machine.py covers serving;
+test_node.py covers holdings, nodestatus, joining, opening and syncs.
 """

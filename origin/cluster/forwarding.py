@@ -13,14 +13,20 @@ import io
 import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from origin.calls import Answer, write_in_time
+from origin.calls import STALLED_SECS, Answer, write_in_time
+from origin.cluster.following import Following
 from origin.cluster.peers import CONNECT_SECS, Peers
 from origin.cluster.view import ClusterView
 from origin.config import OriginConfig
@@ -31,6 +37,7 @@ from protocol.errors import ProtocolError
 from protocol.names import WEIR_HOP, WEIR_HOST, WEIR_MAP, WEIR_SCHEME, WEIR_SHARD
 from protocol.paths import Kind
 from protocol.replies import NO_STORE, RETRY_AFTER, Reply
+from protocol.requests import LONG_POLL, SSE, known_values
 from wire.requests import read_body
 
 log = logging.getLogger("weir.cluster")
@@ -54,11 +61,14 @@ _REPLACED = frozenset({"host", "content-length", "expect"})  # of a request
 class Forwarding:
     """`forwarded` and `failed` are counters for the metrics."""
 
-    def __init__(self, config: OriginConfig, view: ClusterView, peers: Peers) -> None:
+    def __init__(
+        self, config: OriginConfig, view: ClusterView, peers: Peers, following: Following
+    ) -> None:
         self._limits = config.limits
         self._server = config.server
         self._view = view
         self._peers = peers
+        self._following = following
         self._gathered_bytes = 0
         self.forwarded = 0
         self.failed = 0
@@ -88,14 +98,14 @@ class Forwarding:
             if request.method not in READS:
                 body = await read_body(request, headers, self._limits, max_bytes=max_bytes)
             marks = {WEIR_HOP: "2" if to.by_alias else "1", WEIR_SHARD: str(to.shard)}
-            async with self._opened(request, to.url, marks, body, waited_secs) as answer:
-                return await self._pass_back(request, answer)
+            async with self._opened(request, to, marks, body, waited_secs) as answer:
+                return await self._pass_back(request, to, answer)
 
     async def fetch(
-        self, request: web.BaseRequest, url: str, marks: Mapping[str, str], body: bytes
+        self, request: web.BaseRequest, to: Elsewhere, marks: Mapping[str, str], body: bytes
     ) -> Reply:
         """The complete answer to a request on behalf of this one."""
-        async with self._opened(request, url, marks, body) as answer:
+        async with self._opened(request, to, marks, body) as answer:
             try:
                 data = await answer.read()
             except (aiohttp.ClientError, TimeoutError):
@@ -128,13 +138,13 @@ class Forwarding:
     async def _opened(
         self,
         request: web.BaseRequest,
-        url: str,
+        to: Elsewhere,
         marks: Mapping[str, str],
         body: bytes | None,
         waited_secs: float = 0.0,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The head of the answer has come; raises ProtocolError if it does not come in time."""
-        target = URL(url + request.raw_path, encoded=True)
+        target = URL(f"{to.url}{request.raw_path}", encoded=True)
         headers = CIMultiDict(_checked(_passed(request.headers.items(), _REPLACED)))
         if WEIR_HOP not in headers:  # else the first node has said so
             headers[WEIR_HOST] = request.headers.get("Host", "")
@@ -148,15 +158,16 @@ class Forwarding:
         while True:
             tries -= 1
             try:
-                async with asyncio.timeout_at(until):
-                    answer = await self._peers.session.request(
-                        request.method,
-                        target,
-                        headers=headers,
-                        data=None if body is None else io.BytesIO(body),  # sent in pieces
-                        timeout=timeout,
-                        allow_redirects=False,
-                    )
+                async with asyncio.timeout_at(until) as wait:
+                    with self._watched(request, to, wait):
+                        answer = await self._peers.session.request(
+                            request.method,
+                            target,
+                            headers=headers,
+                            data=None if body is None else io.BytesIO(body),  # sent in pieces
+                            timeout=timeout,
+                            allow_redirects=False,
+                        )
                 break
             except aiohttp.ClientConnectorError:
                 self.failed += 1
@@ -176,18 +187,23 @@ class Forwarding:
 
     def _times(self, request: web.BaseRequest) -> tuple[float, float]:
         """How long the head may take, and then the next piece."""
-        query = request.raw_path.partition("?")[2]
-        if request.method != "GET" or "live=" not in query:
-            return ANSWER_SECS, ANSWER_SECS
-        if "live=sse" in query:
+        live = _live(request)
+        if live == SSE:
             return ANSWER_SECS, self._server.sse_heartbeat_secs + LIVE_SPARE_SECS
-        long_poll_secs = self._server.long_poll_timeout_secs + LIVE_SPARE_SECS
-        return long_poll_secs, long_poll_secs
+        if live == LONG_POLL:
+            long_poll_secs = self._server.long_poll_timeout_secs + LIVE_SPARE_SECS
+            return long_poll_secs, long_poll_secs
+        return ANSWER_SECS, ANSWER_SECS
+
+    def _watched(
+        self, request: web.BaseRequest, to: Elsewhere, wait: asyncio.Timeout
+    ) -> AbstractContextManager[None]:
+        return nullcontext() if _live(request) is None else self._following.watched(to, wait)
 
     # -- the answer --------------------------------------------------------------------------------
 
     async def _pass_back(
-        self, request: web.BaseRequest, answer: aiohttp.ClientResponse
+        self, request: web.BaseRequest, to: Elsewhere, answer: aiohttp.ClientResponse
     ) -> web.StreamResponse:
         response = web.StreamResponse(status=answer.status, reason=answer.reason)
         response.headers.clear()
@@ -196,15 +212,43 @@ class Forwarding:
         response.headers[name] = version
         await response.prepare(request)
         try:
-            async for piece in answer.content.iter_any():
-                await write_in_time(response, piece)
-            await response.write_eof()
+            await self._pass_body(request, to, answer, response)
+            async with asyncio.timeout(STALLED_SECS):
+                await response.write_eof()
         except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
             log.info("forwarded answer cut: %r", error)
             response.force_close()
             if request.transport is not None:
                 request.transport.abort()
         return response
+
+    async def _pass_body(
+        self,
+        request: web.BaseRequest,
+        to: Elsewhere,
+        answer: aiohttp.ClientResponse,
+        response: web.StreamResponse,
+    ) -> None:
+        """An event stream whose shard moves ends as it would at its owner; no other body may."""
+        try:
+            async with asyncio.timeout(None) as wait:
+                with self._watched(request, to, wait):
+                    async for piece in answer.content.iter_any():
+                        await write_in_time(response, piece)
+        except TimeoutError:
+            if not wait.expired() or answer.content_type != "text/event-stream":
+                raise
+
+
+def _live(request: web.BaseRequest) -> str | None:
+    """The kind of a live read."""
+    if request.method != "GET":
+        return None
+    try:
+        live = known_values(request.raw_path.partition("?")[2], ("live",)).get("live")
+    except ProtocolError:  # the owner refuses it
+        return None
+    return live if live in (LONG_POLL, SSE) else None
 
 
 def _passed(

@@ -13,7 +13,7 @@ from yarl import URL
 
 from origin.cluster.answering import Answering
 from origin.cluster.questions import Found, MayHaveMoved, OfNode, Question, Shown
-from origin.cluster.view import ClusterView, owner_of
+from origin.cluster.view import ClusterView, url_of
 from origin.config import OriginConfig
 from origin.freshness import no_owner
 from protocol.errors import ProtocolError
@@ -48,18 +48,13 @@ class Peers:
     async def close(self) -> None:
         await self.session.close()
 
-    def url_of(self, shard: int) -> str | None:
-        """Where the owner is, if it is another node and alive."""
-        owner = owner_of(self._view.map, shard)
-        return None if owner is None else self._view.map.nodes.get(owner)
-
     async def ask(self, shard: int, question: Question, kind: type[A]) -> A:
         """Raises `no_owner` if the owner of the shard gives no answer."""
         if self._view.owned(shard) is not None:
             found = await self._answering.answer(question)
             assert isinstance(found, kind)
             return found
-        return await self._ask_at(self.url_of(shard), question, kind)
+        return await self._ask_at(url_of(self._view.map, shard), question, kind)
 
     async def ask_all(self, make: Callable[[list[int]], OfNode], kind: type[A]) -> list[A]:
         """Ask every node about all its shards, one question for each node."""

@@ -141,9 +141,9 @@ class Placing:
         except Elsewhere as elsewhere:
             if elsewhere.url is None:
                 raise no_owner() from None
-            url = elsewhere.url
+            to = elsewhere
         marks = {WEIR_HOP: "2", WEIR_SHARD: str(target), WEIR_GRANT: str(permit)}
-        reply = await self._forwarding.fetch(put.call.request, url, marks, put.body)
+        reply = await self._forwarding.fetch(put.call.request, to, marks, put.body)
         return None if (WEIR_GRANT, REVOKED) in reply.headers else reply
 
     async def _refused(self, home: Shard, put: "_Put", target: int, reply: Reply) -> Reply | None:

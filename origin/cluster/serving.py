@@ -6,6 +6,7 @@ from origin.calls import Operations
 from origin.cluster.answering import Answering, Closings
 from origin.cluster.clusterbuckets import ClusterBuckets
 from origin.cluster.clusterroutes import ClusterRoutes
+from origin.cluster.following import Following
 from origin.cluster.forwarding import Forwarding
 from origin.cluster.peers import Peers
 from origin.cluster.placing import Placing
@@ -16,6 +17,7 @@ from origin.metrics import Metrics
 from protocol.paths import Kind
 
 ALIAS_SWEEP_SECS = 60.0
+WATCH_SECS = 1.0
 
 
 class ClusterServing:
@@ -26,7 +28,8 @@ class ClusterServing:
         closings = Closings()
         answering = Answering(self.shards, closings)
         self._peers = Peers(config, view, answering)
-        self.forwarding = Forwarding(config, view, self._peers)
+        self._following = Following(view)
+        self.forwarding = Forwarding(config, view, self._peers, self._following)
         buckets = ClusterBuckets(config, self.shards, self._peers, closings)
         self.placing = Placing(config, self.shards, self._peers, self.forwarding, buckets)
         self.routes = ClusterRoutes(config, view, answering, self.forwarding, self._peers, live)
@@ -34,9 +37,11 @@ class ClusterServing:
 
     def start(self) -> None:
         self._sweeper = asyncio.create_task(self._sweep(), name="alias sweep")
+        self._watcher = asyncio.create_task(self._watch(), name="map watch")
 
     async def close(self) -> None:
         self._sweeper.cancel()
+        self._watcher.cancel()
         await self._peers.close()
 
     def replace(self, operations: Operations) -> Operations:
@@ -59,3 +64,8 @@ class ClusterServing:
         while True:
             await asyncio.sleep(ALIAS_SWEEP_SECS)
             await self.placing.sweep()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECS)
+            self._following.look()

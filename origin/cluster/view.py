@@ -88,12 +88,17 @@ class ClusterShards:
 
     def _owner_url(self, number: int) -> str | None:
         """None as well if the map names this node, which does not have the shard open."""
-        owner = owner_of(self._view.map, number)
-        if owner is None or owner == self._view.node_id:
+        if owner_of(self._view.map, number) == self._view.node_id:
             return None
-        return self._view.map.nodes.get(owner)
+        return url_of(self._view.map, number)
 
 
 def owner_of(cluster_map: ClusterMap, number: int) -> str | None:
     owners = cluster_map.owners
     return owners[number] if number < len(owners) else None
+
+
+def url_of(cluster_map: ClusterMap, number: int) -> str | None:
+    """Where the owner is, if it is alive."""
+    owner = owner_of(cluster_map, number)
+    return None if owner is None else cluster_map.nodes.get(owner)

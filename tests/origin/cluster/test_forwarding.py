@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from origin.cluster import forwarding
+from origin.cluster import forwarding, serving
+from protocol.clustermap import shard_of
 from tests.extension.conftest import problem
-from tests.helpers.cluster import LocalCluster
+from tests.helpers.cluster import SHARDS, LocalCluster
 from tests.helpers.rawhttp import (
     PREFIX,
     Closed,
@@ -19,7 +20,7 @@ from tests.helpers.rawhttp import (
     encode_request,
     wait_until,
 )
-from tests.helpers.scripted_origin import Answer, ScriptedOrigin, dropped
+from tests.helpers.scripted_origin import Answer, Gate, ScriptedOrigin, dropped
 from tests.origin.cluster.conftest import StartCluster
 
 TEXT = {"Content-Type": "text/plain"}
@@ -211,6 +212,38 @@ def test_live_readers_of_a_shard_that_moves_end_and_resume(start_cluster: StartC
     ask(cluster, "b", "POST", name, b"2")
     with EventStream(cluster.origins["a"].port, name, tail) as events:
         assert events.next_write()[0].data == "2"
+
+
+@pytest.mark.parametrize("by_alias", [False, True], ids=["at-home", "by-alias"])
+def test_live_readers_at_an_owner_that_stopped_end_when_their_shard_moves(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch, by_alias: bool
+) -> None:
+    """It never says that the shard has moved; the map of the node that they asked does."""
+    monkeypatch.setattr(serving, "WATCH_SECS", 0.05)
+    cluster = start_cluster()
+    source, fork = cluster.name_of("b"), cluster.name_of("a", "fork")
+    name = fork if by_alias else source
+    tail = ask(cluster, "a", "PUT", source, b"1").next_offset
+    assert ask(cluster, "a", "PUT", fork, Stream_Forked_From=PREFIX + source).status == 201
+    event = Answer(200, {"Content-Type": "text/event-stream"}, pieces=(b"data: 1\n\n", Gate()))
+    with ScriptedOrigin() as stopped, at(cluster, "a") as waiting:
+        cluster.urls["b"] = stopped.url
+        stopped.on("GET", PREFIX + name, [event, Answer(wait_for=Gate())])
+        with EventStream(cluster.origins["a"].port, name) as events:
+            events.next_write()
+            waiting.send(encode_request("GET", f"{PREFIX}{name}?offset={tail}&live=long-poll"))
+            stopped.wait_for_requests(2)
+            cluster.owners[shard_of(source, SHARDS)] = None  # its lease has ended
+            assert not waiting.has_come(0.2), "nobody else owns the shard"
+            cluster.owners[shard_of(source, SHARDS)] = "b"
+            cluster.move(shard_of(source, SHARDS), "c")
+            began = time.monotonic()
+            assert events.rest() == []
+            assert problem(waiting.read_response()) == NO_OWNER
+            assert time.monotonic() - began < 10  # long before the long-poll would have ended
+    ask(cluster, "a", "POST", name, b"2")
+    with EventStream(cluster.origins["a"].port, name) as events:
+        assert "2" in events.next_write()[0].data
 
 
 # -- redirection -----------------------------------------------------------------------------------

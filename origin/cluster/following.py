@@ -1,0 +1,40 @@
+"""Live reads that are passed on wait long at an owner, which may have stopped: then it never says
+that their shard has moved. So they end when this node's map names another owner, and the client
+asks again."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from origin.cluster.view import ClusterView, url_of
+from origin.shards import Elsewhere
+
+
+class Following:
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._waits: dict[tuple[int, str], set[asyncio.Timeout]] = {}
+
+    @contextmanager
+    def watched(self, to: Elsewhere, wait: asyncio.Timeout) -> Iterator[None]:
+        """The wait times out when the shard moves."""
+        assert to.url is not None
+        key = to.shard, to.url
+        waits = self._waits.setdefault(key, set())
+        waits.add(wait)
+        try:
+            yield
+        finally:
+            waits.discard(wait)
+            if not waits and self._waits.get(key) is waits:
+                del self._waits[key]
+
+    def look(self) -> None:
+        """End the waits at former owners. While nobody else owns a shard, they may go on."""
+        now = asyncio.get_running_loop().time()
+        for shard, url in list(self._waits):
+            if url_of(self._view.map, shard) in (url, None):
+                continue
+            for wait in self._waits.pop((shard, url)):
+                if not wait.expired():
+                    wait.reschedule(now)
