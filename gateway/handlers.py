@@ -47,7 +47,8 @@ class Handlers:
                 await self._door.screen(head, exchange.peer, repeated=repeated)
                 admission = cast(Admission, head.admission)
                 held.callback(admission.release)
-                grow = admission.grow
+                if request.content_length is None:  # else it is counted by now
+                    grow = admission.grow
             body = await read_body(request, headers, self._serving, max_bytes=most, grow=grow)
             head.fields.content_length = len(body)
         except ProtocolError as error:

@@ -112,15 +112,13 @@ async def read_body(
     max_bytes: int | None = None,
     grow: Callable[[int], None] | None = None,
 ) -> bytes:
-    """The complete body; `max_bytes` overrides the usual limit. `grow` is called for each piece of
-    a body of unknown length, and may refuse it."""
+    """The complete body; `max_bytes` overrides the usual limit. `grow` is called for each piece,
+    and may refuse it."""
     most = limits.max_body_bytes if max_bytes is None else max_bytes
     check_body(request, headers, limits, max_bytes=most)
     expects = headers.get("expect", "").lower() == "100-continue"
     if expects and request.version >= HttpVersion11:  # earlier versions do not know 100 Continue
         await _ask_for_body(request)
-    if request.content_length is not None:
-        grow = None
     parts: list[bytes] = []
     size = mark = 0
     now = asyncio.get_running_loop().time

@@ -12,7 +12,7 @@ import asyncio
 import io
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
@@ -93,10 +93,12 @@ class Forwarding:
         if headers.get("weir-routing") == "redirect" and not to.by_alias:
             return Reply(307, (("Location", to.url + request.raw_path), self._map(), NO_STORE))
         self.forwarded += 1
-        with self._body_room(request, kind) as max_bytes:
+        with self._body_room() as take:
             body = None
             if request.method not in READS:
-                body = await read_body(request, headers, self._limits, max_bytes=max_bytes)
+                limits, of_snapshot = self._limits, kind is Kind.SNAPSHOT
+                most = limits.max_snapshot_bytes if of_snapshot else limits.max_body_bytes
+                body = await read_body(request, headers, limits, max_bytes=most, grow=take)
             marks = {WEIR_HOP: "2" if to.by_alias else "1", WEIR_SHARD: str(to.shard)}
             async with self._opened(request, to, marks, body, waited_secs) as answer:
                 return await self._pass_back(request, to, answer)
@@ -119,20 +121,25 @@ class Forwarding:
     # -- the request -------------------------------------------------------------------------------
 
     @contextmanager
-    def _body_room(self, request: web.BaseRequest, kind: Kind) -> Iterator[int]:
-        """Bodies are gathered: what arrives slowly must not occupy the owner."""
-        limits = self._limits
-        most = limits.max_snapshot_bytes if kind is Kind.SNAPSHOT else limits.max_body_bytes
-        length = request.content_length
-        size = 0 if request.method in READS else most if length is None else min(length, most)
-        largest = max(limits.max_snapshot_bytes, limits.max_body_bytes)
-        if self._gathered_bytes + size > MAX_GATHERED * largest:
-            raise ProtocolError(503, "busy", "Too many large requests are passed on.", RETRY_AFTER)
-        self._gathered_bytes += size
+    def _body_room(self) -> Iterator[Callable[[int], None]]:
+        """Bodies are gathered: what arrives slowly must not occupy the owner. Each takes room as it
+        comes: what is only declared must not stop others."""
+        most = MAX_GATHERED * max(self._limits.max_snapshot_bytes, self._limits.max_body_bytes)
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            if self._gathered_bytes + size > most:
+                raise ProtocolError(
+                    503, "busy", "Too many large requests are passed on.", RETRY_AFTER
+                )
+            self._gathered_bytes += size
+            taken += size
+
         try:
-            yield most
+            yield take
         finally:
-            self._gathered_bytes -= size
+            self._gathered_bytes -= taken
 
     @asynccontextmanager
     async def _opened(

@@ -3,10 +3,12 @@
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from origin.cluster import forwarding, serving
+from origin.cluster.forwarding import MAX_GATHERED
 from protocol.clustermap import shard_of
 from tests.extension.conftest import problem
 from tests.helpers.cluster import SHARDS, LocalCluster
@@ -27,6 +29,7 @@ TEXT = {"Content-Type": "text/plain"}
 NO_OWNER = (503, "no-owner")
 UNKNOWN = (503, "unknown-outcome")
 ANSWER_SECS = 0.5
+MIB = 1024 * 1024
 
 
 def at(cluster: LocalCluster, node_id: str) -> Connection:
@@ -244,6 +247,57 @@ def test_live_readers_at_an_owner_that_stopped_end_when_their_shard_moves(
     ask(cluster, "a", "POST", name, b"2")
     with EventStream(cluster.origins["a"].port, name) as events:
         assert "2" in events.next_write()[0].data
+
+
+# -- room for bodies -------------------------------------------------------------------------------
+
+
+def passed_on(cluster: LocalCluster, node_id: str) -> int:
+    serving = cluster.origins[node_id].origin._cluster
+    assert serving is not None
+    return serving.forwarding.forwarded
+
+
+@pytest.mark.parametrize(
+    ("method", "header"),
+    [("DELETE", "X: y"), ("PUT", f"Content-Length: {MIB}"), ("PUT", "Transfer-Encoding: chunked")],
+    ids=["no-body", "declared", "in-pieces"],
+)
+def test_bodies_that_have_not_come_take_no_room(
+    start_cluster: StartCluster, method: str, header: str
+) -> None:
+    cluster = start_cluster(limits={"max_body_bytes": MIB, "max_snapshot_bytes": MIB})
+    name = cluster.name_of("b")
+    assert ask(cluster, "a", "PUT", name).status == 201
+    before = passed_on(cluster, "a")
+    head = f"{method} {PREFIX}{name}/snapshot/0 HTTP/1.1\r\nHost: h\r\n{header}\r\n\r\n"
+    with ScriptedOrigin() as owner, ExitStack() as stack:
+        cluster.urls["b"] = owner.url
+        owner.hold()
+        for _ in range(MAX_GATHERED):
+            stack.enter_context(at(cluster, "a")).send(head.encode())
+        wait_until(lambda: passed_on(cluster, "a") == before + MAX_GATHERED)
+        assert ask(cluster, "a", "POST", cluster.name_of("c"), b"x").status == 404
+
+
+def test_bodies_that_have_come_take_room_until_they_are_answered(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = start_cluster(limits={"max_body_bytes": MIB, "max_snapshot_bytes": MIB})
+    name = cluster.name_of("b")
+    with ScriptedOrigin() as owner, ExitStack() as stack:
+        cluster.urls["b"] = owner.url
+        gate = owner.hold()
+        waiting = [stack.enter_context(at(cluster, "a")) for _ in range(MAX_GATHERED)]
+        for connection in waiting:
+            connection.send(encode_request("PUT", f"{PREFIX}{name}/snapshot/0", {}, bytes(MIB)))
+        owner.wait_for_requests(MAX_GATHERED)
+        reply = ask(cluster, "a", "POST", cluster.name_of("c"), b"x")
+        assert (problem(reply), reply["Retry-After"]) == ((503, "busy"), "1")
+        assert ask(cluster, "a", "DELETE", cluster.name_of("c")).status == 404
+        gate.open()
+        assert [connection.read_response().status for connection in waiting] == [404] * MAX_GATHERED
+    assert ask(cluster, "a", "POST", cluster.name_of("c"), b"x").status == 404
 
 
 # -- redirection -----------------------------------------------------------------------------------
