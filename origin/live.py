@@ -27,6 +27,10 @@ from protocol.requests import Read
 from protocol.sse import ROTATION_JITTER, HeldText, base64_event, comment, control_event, data_event
 
 
+def too_many_readers() -> ProtocolError:
+    return ProtocolError(503, "too-many-readers", "Too many live readers.", RETRY_AFTER)
+
+
 class Live:
     def __init__(self, server: ServerConfig, limits: LimitsConfig) -> None:
         self._server = server
@@ -44,7 +48,7 @@ class Live:
     @contextmanager
     def admitted(self, shard: Shard, stream: Stream) -> Iterator[None]:
         if self.reader_count >= self._limits.max_live_readers:
-            raise ProtocolError(503, "too-many-readers", "Too many live readers.", RETRY_AFTER)
+            raise too_many_readers()
         if stream.live_readers >= self._limits.max_live_readers_per_stream:
             raise ProtocolError(
                 429, "too-many-readers", "Too many live readers of this stream.", RETRY_AFTER

@@ -1,19 +1,35 @@
-"""Live reads that are passed on wait long at an owner, which may have stopped: then it never says
-that their shard has moved. So they end when this node's map names another owner, and the client
-asks again."""
+"""Live reads that are passed on: how many there are, and when they end.
+
+They wait long at an owner, which may have stopped: then it never says that their shard has moved.
+So they end when this node's map names another owner, and the client asks again.
+"""
 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from origin.cluster.view import ClusterView, url_of
+from origin.live import too_many_readers
 from origin.shards import Elsewhere
 
 
 class Following:
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, max_reads: int) -> None:
         self._view = view
+        self._max_reads = max_reads
+        self._reads = 0
         self._waits: dict[tuple[int, str], set[asyncio.Timeout]] = {}
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Each holds a connection. Raises ProtocolError at once if there are too many."""
+        if self._reads >= self._max_reads:
+            raise too_many_readers()
+        self._reads += 1
+        try:
+            yield
+        finally:
+            self._reads -= 1
 
     @contextmanager
     def watched(self, to: Elsewhere, wait: asyncio.Timeout) -> Iterator[None]:

@@ -13,12 +13,8 @@ import io
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import (
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-    nullcontext,
-)
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from typing import NamedTuple
 
 import aiohttp
 from aiohttp import web
@@ -58,6 +54,12 @@ _ASCII = re.compile(r"[\t -~]*")
 _REPLACED = frozenset({"host", "content-length", "expect"})  # of a request
 
 
+class _Hop(NamedTuple):
+    request: web.BaseRequest
+    to: Elsewhere
+    live: str | None  # the kind of a live read
+
+
 class Forwarding:
     """`forwarded` and `failed` are counters for the metrics."""
 
@@ -93,21 +95,22 @@ class Forwarding:
         if headers.get("weir-routing") == "redirect" and not to.by_alias:
             return Reply(307, (("Location", to.url + request.raw_path), self._map(), NO_STORE))
         self.forwarded += 1
-        with self._body_room() as take:
+        hop = _Hop(request, to, _live(request))
+        with self._admitted(hop), self._body_room() as take:
             body = None
             if request.method not in READS:
                 limits, of_snapshot = self._limits, kind is Kind.SNAPSHOT
                 most = limits.max_snapshot_bytes if of_snapshot else limits.max_body_bytes
                 body = await read_body(request, headers, limits, max_bytes=most, grow=take)
             marks = {WEIR_HOP: "2" if to.by_alias else "1", WEIR_SHARD: str(to.shard)}
-            async with self._opened(request, to, marks, body, waited_secs) as answer:
-                return await self._pass_back(request, to, answer)
+            async with self._opened(hop, marks, body, waited_secs) as answer:
+                return await self._pass_back(hop, answer)
 
     async def fetch(
         self, request: web.BaseRequest, to: Elsewhere, marks: Mapping[str, str], body: bytes
     ) -> Reply:
         """The complete answer to a request on behalf of this one."""
-        async with self._opened(request, to, marks, body) as answer:
+        async with self._opened(_Hop(request, to, None), marks, body) as answer:
             try:
                 data = await answer.read()
             except (aiohttp.ClientError, TimeoutError):
@@ -144,30 +147,31 @@ class Forwarding:
     @asynccontextmanager
     async def _opened(
         self,
-        request: web.BaseRequest,
-        to: Elsewhere,
+        hop: _Hop,
         marks: Mapping[str, str],
         body: bytes | None,
         waited_secs: float = 0.0,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The head of the answer has come; raises ProtocolError if it does not come in time."""
-        target = URL(f"{to.url}{request.raw_path}", encoded=True)
+        request = hop.request
+        target = URL(f"{hop.to.url}{request.raw_path}", encoded=True)
         headers = CIMultiDict(_checked(_passed(request.headers.items(), _REPLACED)))
         if WEIR_HOP not in headers:  # else the first node has said so
             headers[WEIR_HOST] = request.headers.get("Host", "")
             headers[WEIR_SCHEME] = request.scheme
         headers.update(marks)
         headers.update(self._peers.headers)
-        head_secs, idle_secs = self._times(request)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECS, sock_read=idle_secs)
+        head_secs, idle_secs = self._times(hop.live)
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECS, sock_read=idle_secs)
+        session = self._peers.requests if hop.live is None else self._peers.live
         until = asyncio.get_running_loop().time() + head_secs - waited_secs
         tries = 2 if request.method in READS else 1  # an idle connection may have been closed
         while True:
             tries -= 1
             try:
                 async with asyncio.timeout_at(until) as wait:
-                    with self._watched(request, to, wait):
-                        answer = await self._peers.session.request(
+                    with self._watched(hop, wait):
+                        answer = await session.request(
                             request.method,
                             target,
                             headers=headers,
@@ -176,7 +180,10 @@ class Forwarding:
                             allow_redirects=False,
                         )
                 break
-            except aiohttp.ClientConnectorError:
+            except (
+                aiohttp.ClientConnectorError,
+                aiohttp.ConnectionTimeoutError,
+            ):  # it was not sent
                 self.failed += 1
                 raise no_owner() from None
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -192,9 +199,8 @@ class Forwarding:
         self.failed += 1
         return no_owner() if method in READS else unknown_outcome()
 
-    def _times(self, request: web.BaseRequest) -> tuple[float, float]:
+    def _times(self, live: str | None) -> tuple[float, float]:
         """How long the head may take, and then the next piece."""
-        live = _live(request)
         if live == SSE:
             return ANSWER_SECS, self._server.sse_heartbeat_secs + LIVE_SPARE_SECS
         if live == LONG_POLL:
@@ -202,16 +208,16 @@ class Forwarding:
             return long_poll_secs, long_poll_secs
         return ANSWER_SECS, ANSWER_SECS
 
-    def _watched(
-        self, request: web.BaseRequest, to: Elsewhere, wait: asyncio.Timeout
-    ) -> AbstractContextManager[None]:
-        return nullcontext() if _live(request) is None else self._following.watched(to, wait)
+    def _admitted(self, hop: _Hop) -> AbstractContextManager[None]:
+        return nullcontext() if hop.live is None else self._following.admitted()
+
+    def _watched(self, hop: _Hop, wait: asyncio.Timeout) -> AbstractContextManager[None]:
+        return nullcontext() if hop.live is None else self._following.watched(hop.to, wait)
 
     # -- the answer --------------------------------------------------------------------------------
 
-    async def _pass_back(
-        self, request: web.BaseRequest, to: Elsewhere, answer: aiohttp.ClientResponse
-    ) -> web.StreamResponse:
+    async def _pass_back(self, hop: _Hop, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        request = hop.request
         response = web.StreamResponse(status=answer.status, reason=answer.reason)
         response.headers.clear()
         response.headers.extend(_passed(answer.headers.items(), ()))
@@ -219,7 +225,7 @@ class Forwarding:
         response.headers[name] = version
         await response.prepare(request)
         try:
-            await self._pass_body(request, to, answer, response)
+            await self._pass_body(hop, answer, response)
             async with asyncio.timeout(STALLED_SECS):
                 await response.write_eof()
         except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
@@ -230,16 +236,12 @@ class Forwarding:
         return response
 
     async def _pass_body(
-        self,
-        request: web.BaseRequest,
-        to: Elsewhere,
-        answer: aiohttp.ClientResponse,
-        response: web.StreamResponse,
+        self, hop: _Hop, answer: aiohttp.ClientResponse, response: web.StreamResponse
     ) -> None:
         """An event stream whose shard moves ends as it would at its owner; no other body may."""
         try:
             async with asyncio.timeout(None) as wait:
-                with self._watched(request, to, wait):
+                with self._watched(hop, wait):
                     async for piece in answer.content.iter_any():
                         await write_in_time(response, piece)
         except TimeoutError:
@@ -248,7 +250,6 @@ class Forwarding:
 
 
 def _live(request: web.BaseRequest) -> str | None:
-    """The kind of a live read."""
     if request.method != "GET":
         return None
     try:

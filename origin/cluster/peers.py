@@ -21,6 +21,9 @@ from protocol.names import ACCESS_KEY
 
 CONNECT_SECS = 2.0
 ROUND_SECS = 1.0
+# A node that has stopped must not hold up requests and questions to the others.
+REQUESTS_PER_NODE = 5000
+QUESTIONS_PER_NODE = 100
 ASK_PATH = "/cluster/internal/ask"
 
 A = TypeVar("A", bound=Found)
@@ -35,18 +38,14 @@ class Peers:
         self._round: asyncio.Task[bool] | None = None
         self._one_round = asyncio.Lock()
         self.headers = {ACCESS_KEY: access_key} if access_key else {}
-        # Each long-poll and each event stream that is passed on holds a connection.
-        connector = aiohttp.TCPConnector(limit=config.limits.max_live_readers)
-        self.session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        )
-        self.session._retry_connection = False  # aiohttp would repeat a PUT or DELETE
+        # Live reads hold their connections for long: nothing else waits for these.
+        self.live = _session(0)
+        self.requests = _session(REQUESTS_PER_NODE)
+        self._questions = _session(QUESTIONS_PER_NODE)
 
     async def close(self) -> None:
-        await self.session.close()
+        for session in (self.live, self.requests, self._questions):
+            await session.close()
 
     async def ask(self, shard: int, question: Question, kind: type[A]) -> A:
         """Raises `no_owner` if the owner of the shard gives no answer."""
@@ -95,7 +94,7 @@ class Peers:
         try:
             async with (
                 asyncio.timeout(self._answer_secs),
-                self.session.post(
+                self._questions.post(
                     URL(url + ASK_PATH),
                     data=msgspec.json.encode(question),
                     headers=self.headers,
@@ -108,3 +107,15 @@ class Peers:
                 return msgspec.json.decode(await answer.read(), type=kind)
         except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
             raise no_owner() from None
+
+
+def _session(per_node: int) -> aiohttp.ClientSession:
+    """With at most so many connections to each node; 0 is no limit."""
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, limit_per_host=per_node),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+    )
+    session._retry_connection = False  # aiohttp would repeat a PUT or DELETE
+    return session

@@ -28,7 +28,7 @@ class ClusterServing:
         closings = Closings()
         answering = Answering(self.shards, closings)
         self._peers = Peers(config, view, answering)
-        self._following = Following(view)
+        self._following = Following(view, config.limits.max_live_readers)
         self.forwarding = Forwarding(config, view, self._peers, self._following)
         buckets = ClusterBuckets(config, self.shards, self._peers, closings)
         self.placing = Placing(config, self.shards, self._peers, self.forwarding, buckets)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from origin.cluster import forwarding, serving
+from origin.cluster import forwarding, peers, serving
 from origin.cluster.forwarding import MAX_GATHERED
 from protocol.clustermap import shard_of
 from tests.extension.conftest import problem
@@ -247,6 +247,57 @@ def test_live_readers_at_an_owner_that_stopped_end_when_their_shard_moves(
     ask(cluster, "a", "POST", name, b"2")
     with EventStream(cluster.origins["a"].port, name) as events:
         assert "2" in events.next_write()[0].data
+
+
+# -- connections -----------------------------------------------------------------------------------
+
+
+def test_live_readers_leave_connections_to_others(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(limits={"max_live_readers": 4})
+    names = [cluster.name_of(node_id, start) for node_id in "bc" for start in "xy"]
+    for name in names:
+        assert ask(cluster, "a", "PUT", name).status == 201
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(at(cluster, "a")) for _ in names]
+        for name, connection in zip(names, waiting, strict=True):
+            connection.send(encode_request("GET", f"{PREFIX}{name}?offset=now&live=long-poll"))
+        wait_until(lambda: live_readers(cluster, "b") + live_readers(cluster, "c") == 4)
+        for live in ("long-poll", "sse"):
+            reply = ask(cluster, "a", "GET", f"{names[0]}?offset=now&live={live}")
+            assert problem(reply) == (503, "too-many-readers")
+        for name in names:
+            assert ask(cluster, "a", "GET", name).status == 200
+        with at(cluster, "a") as connection:
+            assert connection.request("PUT", "/ds/buck").status == 201
+            assert connection.request("GET", "/ds/buck/streams").status == 200  # asks all nodes
+        for name in names:
+            assert ask(cluster, "a", "POST", name, b"x").status == 204
+        assert [connection.read_response().body for connection in waiting] == [b"x"] * 4
+    with EventStream(cluster.origins["a"].port, names[0]) as events:
+        assert events.next_write()[0].data == "x"
+
+
+def test_a_write_that_got_no_connection_was_not_sent_and_says_so(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "REQUESTS_PER_NODE", 2)
+    monkeypatch.setattr(forwarding, "CONNECT_SECS", 0.2)
+    cluster = start_cluster()
+    name = cluster.name_of("b")
+    with ScriptedOrigin() as owner, ExitStack() as stack:
+        cluster.urls["b"] = owner.url
+        gate = owner.hold()
+        waiting = [stack.enter_context(at(cluster, "a")) for _ in range(2)]
+        for connection in waiting:
+            connection.send(encode_request("POST", PREFIX + name, TEXT, b"x"))
+        owner.wait_for_requests(2)
+        for method in ("POST", "PUT", "DELETE", "GET"):
+            assert problem(ask(cluster, "a", method, name, b"x")) == NO_OWNER
+        assert ask(cluster, "a", "PUT", cluster.name_of("c")).status == 201  # another node
+        gate.open()
+        assert [connection.read_response().status for connection in waiting] == [404, 404]
+        assert ask(cluster, "a", "POST", name, b"x").status == 404
+        assert owner.count() == 3
 
 
 # -- room for bodies -------------------------------------------------------------------------------
