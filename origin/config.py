@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from wire import settings
+from wire.addresses import host_name, is_every_address
 from wire.sections import HttpConfig, LogConfig
 from wire.settings import (
     check,
@@ -216,11 +217,21 @@ class OriginConfig:
         )
         if self.storage.mode == "cluster":
             check(self.server.node_id != "", "server.node_id", "must be set for storage cluster")
+            self._check_reachable()
             check(self.cold.backend != "", "cold.backend", "must be set for storage cluster")
             fits = self.cluster.journal_bytes >= 2 * body
             check(
                 fits, "cluster.journal_bytes", f"is less than twice limits.max_body_bytes ({body})"
             )
+
+    def _check_reachable(self) -> None:
+        """What others learn of this node must not lead them to themselves."""
+        host, url = self.server.host, self.server.advertise
+        ok = url != "" or not is_every_address(host)
+        problem = f"must be set, because {host} (server.host) leads each machine to itself"
+        check(ok, "server.advertise", problem)
+        ok = not is_every_address(host_name(url.partition("://")[2]))
+        check(ok, "server.advertise", f"{url!r} leads each machine to itself")
 
     @property
     def max_stored_bytes(self) -> int:

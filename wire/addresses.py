@@ -16,6 +16,14 @@ def is_loopback(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
+def is_every_address(host: str) -> bool:
+    """Whether who listens there listens on all addresses, and who connects there to itself."""
+    try:
+        return ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
+
+
 def host_name(host: str) -> str:
     """A Host header without its port, in lower case."""
     host = host.lower()

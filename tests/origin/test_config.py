@@ -100,6 +100,33 @@ def test_modes_without_a_journal_do_not_ask_for_a_large_one(tmp_path: Path, mode
     assert config.limits.max_body_bytes == 17 * MIB
 
 
+NODE = {
+    "DS_STORAGE__MODE": "cluster",
+    "DS_SERVER__NODE_ID": "a",
+    "DS_COLD__BACKEND": "fs",
+    "DS_COLD__FS_PATH": "cold",
+}
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0:0::0"])
+def test_a_node_that_listens_everywhere_must_say_where_it_is(tmp_path: Path, host: str) -> None:
+    """An address of every machine leads each node and gateway to itself."""
+    text = f"must be set, because {host} (server.host) leads each machine to itself"
+    with pytest.raises(SettingsError, match=r"server\.advertise: ") as caught:
+        load_environ(tmp_path, **NODE, DS_SERVER__HOST=host)
+    assert text in str(caught.value)
+    url = "http://10.0.0.1:4437"
+    config = load_environ(tmp_path, **NODE, DS_SERVER__HOST=host, DS_SERVER__ADVERTISE=url)
+    assert config.server.advertise == url
+    assert load_environ(tmp_path, DS_SERVER__HOST=host).server.advertise == ""  # one machine
+
+
+@pytest.mark.parametrize("url", ["http://0.0.0.0:4437", "https://[::]:4437", "http://0.0.0.0"])
+def test_no_address_of_every_machine_is_advertised(tmp_path: Path, url: str) -> None:
+    with pytest.raises(SettingsError, match=r"leads each machine to itself"):
+        load_environ(tmp_path, **NODE, DS_SERVER__ADVERTISE=url)
+
+
 def test_all_layers_in_order(tmp_path: Path) -> None:
     (tmp_path / "default.toml").write_text("[server]\nport = 1\nhost = 'default'\ndrain_secs = 1\n")
     (tmp_path / "dev.toml").write_text("[server]\nport = 2\nhost = 'dev'\n")

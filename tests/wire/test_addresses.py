@@ -2,7 +2,7 @@
 
 import pytest
 
-from wire.addresses import is_loopback
+from wire.addresses import is_every_address, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,11 @@ def test_these_are_of_this_machine(host: str) -> None:
 )
 def test_these_are_not(host: str) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_every"),
+    [("0.0.0.0", True), ("::", True), ("[::]", True), ("127.0.0.1", False), ("origin", False)],
+)
+def test_who_listens_on_all_addresses_is_known(host: str, is_every: bool) -> None:
+    assert is_every_address(host) == is_every
