@@ -1,11 +1,12 @@
 """Answers to the questions of other nodes, and to this node's own, from the shards open here."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from itertools import repeat
 
 from origin.bucketroutes import listed
-from origin.cluster.listings import merged
+from origin.cluster.listings import first_of
 from origin.cluster.questions import (
     Count,
     Found,
@@ -82,8 +83,7 @@ class Answering:
                 counts = (self._fresh(n).registry.buckets.count(bucket) for n in shards)
                 return Number(sum(counts))
             case Page(bucket, shards, prefix, after, limit):
-                wanted = Listing(prefix, after, limit)
-                return merged([_page(self._fresh(n), bucket, wanted) for n in shards], limit)
+                return _page(map(self._fresh, shards), bucket, Listing(prefix, after, limit))
 
     def _fresh(self, number: int) -> Shard:
         try:
@@ -118,11 +118,16 @@ class Answering:
         return is_empty
 
 
-def _page(shard: Shard, bucket: str, wanted: Listing) -> Listed:
-    names, has_more = shard.registry.buckets.page(bucket, wanted)
-    found = (shard.lifetimes.find(f"{bucket}/{name}") for name in names)
-    rows = [
-        listed(name, stream) if isinstance(stream, Stream) else None
-        for name, stream in zip(names, found, strict=True)
-    ]
-    return Listed(names, rows, has_more)
+def _page(shards: Iterable[Shard], bucket: str, wanted: Listing) -> Listed:
+    """Rows are made only for names on the page: all that the shards have would take long."""
+    pages = [(shard, *shard.registry.buckets.page(bucket, wanted)) for shard in shards]
+    named = (zip(names, repeat(shard), strict=False) for shard, names, _ in pages)
+    found, are_more = first_of(named, wanted.limit)
+    rows = [_row(shard, bucket, name) for name, shard in found]
+    has_more = are_more or any(more for _, _, more in pages)
+    return Listed([name for name, _ in found], rows, has_more)
+
+
+def _row(shard: Shard, bucket: str, name: str) -> dict[str, object] | None:
+    stream = shard.lifetimes.find(f"{bucket}/{name}")
+    return listed(name, stream) if isinstance(stream, Stream) else None

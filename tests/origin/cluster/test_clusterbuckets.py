@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from origin.bucketroutes import listed
+from origin.cluster import answering
 from origin.cluster.answering import Answering
 from origin.cluster.listings import merged
 from origin.cluster.peers import Peers
 from origin.cluster.questions import Count, HasBucket, IsEmpty, Listed, Page, Question
 from origin.lifetimes import Lifetimes
 from origin.staging import Staging
+from origin.streams import Stream
 from protocol.clustermap import shard_of
 from tests.extension.conftest import BUCKET, Api, problem
 from tests.helpers.cluster import SHARDS, LocalCluster
@@ -65,6 +68,25 @@ def test_pages_have_every_stream_once(cluster: LocalCluster, api: Api, limit: in
         if not page["has_more"]:
             break
     assert found == sorted(name for name in names if name.startswith("a"))
+
+
+def test_a_node_makes_rows_only_for_the_first_names_of_all_its_shards(
+    cluster: LocalCluster, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = sorted(f"{n:02}" for n in range(40))
+    for name in names:
+        api.create(f"{BUCKET}/{name}")
+    made: list[str] = []
+
+    def noted(name: str, stream: Stream) -> dict[str, object]:
+        made.append(name)
+        return listed(name, stream)
+
+    monkeypatch.setattr(answering, "listed", noted)
+    page = api.listing(query="?limit=2")
+    assert ([row["stream_id"] for row in page["streams"]], page["has_more"]) == (names[:2], True)
+    of_nodes = [[n for n in names if cluster.owner_of(f"{BUCKET}/{n}") == id_] for id_ in "abc"]
+    assert sorted(made) == sorted(name for mine in of_nodes for name in mine[:2])
 
 
 rows = st.lists(st.sets(st.text("abc", min_size=1, max_size=3)), max_size=4)
