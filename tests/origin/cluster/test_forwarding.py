@@ -7,8 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from origin.chunks import Chunk, Chunks
 from origin.cluster import forwarding, peers, serving
 from origin.cluster.forwarding import MAX_GATHERED
+from origin.streams import Stream
 from protocol.clustermap import shard_of
 from tests.extension.conftest import problem
 from tests.helpers.cluster import SHARDS, LocalCluster
@@ -79,6 +81,27 @@ def test_old_bytes_are_served_without_a_lease_unless_another_may_have_taken_the_
     assert ask(cluster, "b", "GET", first).body == b"12345678"
     cluster.origins["c"].stop()  # nobody can say what it knows
     assert problem(ask(cluster, "b", "GET", first)) == NO_OWNER
+
+
+def test_an_event_stream_is_sent_no_more_once_the_lease_has_ended(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another owner may have deleted the stream that a slow reader is in the middle of."""
+    cluster = start_cluster(storage={"chunk_bytes": 8})
+    name, node = cluster.name_of("b", "old"), cluster.nodes["b"]
+    assert ask(cluster, "b", "PUT", name, b"12345678").status == 201
+    for body in (b"abcdefgh", b"tail"):
+        assert ask(cluster, "b", "POST", name, body).status == 204
+    get = Chunks.get
+
+    async def get_and_lose_the_lease(chunks: Chunks, stream: Stream, position: int) -> Chunk:
+        node.lease_holds = position == 0
+        return await get(chunks, stream, position)
+
+    monkeypatch.setattr(Chunks, "get", get_and_lose_the_lease)
+    with EventStream(cluster.origins["b"].port, name) as events:
+        data, told = events.rest()
+    assert (data.data, "upToDate" in control(told)) == ("12345678", False)
 
 
 @pytest.fixture
