@@ -60,7 +60,8 @@ class Answering:
         self._closings = closings
 
     async def answer(self, question: Question) -> Found:
-        """Raises `no_owner` if this node does not own a shard that it is asked about."""
+        """Raises `no_owner` if this node does not own a shard that it is asked about, or is not the
+        node that is asked."""
         match question:
             case WhereIs(name):
                 home = self._fresh(self._shards.number_of(name))
@@ -72,7 +73,9 @@ class Answering:
             case Missing(shard, names):
                 there = self._fresh(shard).registry.by_name
                 return Names([name for name in names if name not in there])
-            case MayHaveMoved(version):
+            case MayHaveMoved(node_id, version):
+                if node_id != self._shards.node_id:
+                    raise no_owner()
                 return Shown(self._shards.have_moved(version))
             case HasBucket(bucket):
                 await self._closings.wait(bucket)

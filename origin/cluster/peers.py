@@ -13,7 +13,7 @@ from yarl import URL
 
 from origin.cluster.answering import Answering
 from origin.cluster.questions import Found, MayHaveMoved, OfNode, Question, Shown
-from origin.cluster.view import ClusterView, url_of
+from origin.cluster.view import ClusterView, SeenNodes, url_of
 from origin.config import OriginConfig
 from origin.freshness import no_owner
 from protocol.errors import ProtocolError
@@ -37,6 +37,7 @@ class Peers:
         access_key = config.server.access_key
         self._round: asyncio.Task[bool] | None = None
         self._one_round = asyncio.Lock()
+        self.seen = SeenNodes()
         self.headers = {ACCESS_KEY: access_key} if access_key else {}
         # Live reads hold their connections for long: nothing else waits for these.
         self.live = _session(0)
@@ -65,10 +66,14 @@ class Peers:
         questions = [(shards[0], make(shards)) for shards in by_node.values()]
         return await asyncio.gather(*(self.ask(n, question, kind) for n, question in questions))
 
+    def remember(self) -> None:
+        """The nodes of the map; often enough that none comes and goes in between."""
+        self.seen.see(self._view.map.nodes, asyncio.get_running_loop().time())
+
     async def have_moved(self) -> bool:
         """Whether another node may own our shards since this was asked, or did before. One that
-        gives no answer may, and so may one that we never heard of if we know no other. Those who
-        ask before a round begins share it."""
+        gives no answer may, be it that it left hours ago, and so may one that we never heard of if
+        we know no other. Those who ask before a round begins share it."""
         if self._round is None:
             self._round = asyncio.create_task(self._ask_round(), name="who has moved")
         return await asyncio.shield(self._round)
@@ -76,14 +81,17 @@ class Peers:
     async def _ask_round(self) -> bool:
         async with self._one_round:
             self._round = None  # whoever comes from now on needs the next one
-            known = self._view.map
-            others = [url for id_, url in known.nodes.items() if id_ != self._view.node_id]
+            self.remember()
+            version, others = self._view.map.version, self.seen.urls
+            others.pop(self._view.node_id, None)
             if not others:
                 return True
-            question = MayHaveMoved(known.version)
             try:
                 async with asyncio.timeout(ROUND_SECS):
-                    answers = (self._ask_at(url, question, Shown) for url in others)
+                    answers = (
+                        self._ask_at(url, MayHaveMoved(id_, version), Shown)
+                        for id_, url in others.items()
+                    )
                     return any(each.value for each in await asyncio.gather(*answers))
             except (TimeoutError, ProtocolError):
                 return True

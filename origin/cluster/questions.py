@@ -58,8 +58,10 @@ class Page(Struct, frozen=True, tag=True):
 
 
 class MayHaveMoved(Struct, frozen=True, tag=True):
-    """For any node: can you have taken a shard since this version of the map?"""
+    """For this node: can you have taken a shard since this version of the map? Another one, to
+    which a wrong URL led, cannot answer for it."""
 
+    node_id: str
     version: int
 
 

@@ -69,3 +69,4 @@ class ClusterServing:
         while True:
             await asyncio.sleep(WATCH_SECS)
             self._following.look()
+            self._peers.remember()

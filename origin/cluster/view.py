@@ -1,12 +1,15 @@
 """The cluster as one node sees it: who owns which shard, and which shards are open here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from origin.metrics import Metrics
 from origin.shard import Shard
 from origin.shards import Elsewhere
 from protocol.clustermap import ClusterMap, shard_of
+
+SEEN_SECS = 86_400.0
+MAX_SEEN = 100
 
 
 class ClusterView(Protocol):
@@ -43,12 +46,38 @@ class Node(ClusterView, Protocol):
         """Add this node's own metrics."""
 
 
+class SeenNodes:
+    """Nodes that this process has seen in a map within a day, each where it was last. One that is
+    not in the map now may come back, on the other side of a partition."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, float]] = {}  # in the order in which they were last seen
+
+    def see(self, nodes: Mapping[str, str], now: float) -> None:
+        for id_, url in nodes.items():
+            self._seen.pop(id_, None)
+            self._seen[id_] = url, now
+        most = max(MAX_SEEN, len(nodes))
+        for id_, (_, seen_at) in list(self._seen.items()):
+            if seen_at >= now - SEEN_SECS and len(self._seen) <= most:
+                break
+            del self._seen[id_]
+
+    @property
+    def urls(self) -> dict[str, str]:
+        return {id_: url for id_, (url, _) in self._seen.items()}
+
+
 class ClusterShards:
     """The `Shards` of a node. A stream is in the home shard of its name, or where an alias says."""
 
     def __init__(self, view: ClusterView, count: int) -> None:
         self._view = view
         self.count = count
+
+    @property
+    def node_id(self) -> str:
+        return self._view.node_id
 
     def number_of(self, name: str) -> int:
         return shard_of(name, self.count)

@@ -10,8 +10,9 @@ import pytest
 from origin.chunks import Chunk, Chunks
 from origin.cluster import forwarding, peers, serving
 from origin.cluster.forwarding import MAX_GATHERED
+from origin.cluster.view import MAX_SEEN, SEEN_SECS, SeenNodes
 from origin.streams import Stream
-from protocol.clustermap import shard_of
+from protocol.clustermap import ClusterMap, shard_of
 from tests.extension.conftest import problem
 from tests.helpers.cluster import SHARDS, LocalCluster
 from tests.helpers.rawhttp import (
@@ -59,6 +60,12 @@ def name(cluster: LocalCluster) -> str:
     return name
 
 
+def seen_by(cluster: LocalCluster, node_id: str) -> dict[str, str]:
+    serving = cluster.origins[node_id].origin._cluster
+    assert serving is not None
+    return serving._peers.seen.urls
+
+
 def test_old_bytes_are_served_without_a_lease_unless_another_may_have_taken_the_shard(
     start_cluster: StartCluster,
 ) -> None:
@@ -81,6 +88,69 @@ def test_old_bytes_are_served_without_a_lease_unless_another_may_have_taken_the_
     assert ask(cluster, "b", "GET", first).body == b"12345678"
     cluster.origins["c"].stop()  # nobody can say what it knows
     assert problem(ask(cluster, "b", "GET", first)) == NO_OWNER
+
+
+@pytest.fixture
+def old(start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch) -> tuple[LocalCluster, str]:
+    """The read of a chunk below the tail of a stream at node `a`."""
+    monkeypatch.setattr(serving, "WATCH_SECS", 0.01)
+    cluster = start_cluster(storage={"chunk_bytes": 8})
+    name = cluster.name_of("a", "old")
+    assert ask(cluster, "a", "PUT", name, b"12345678").status == 201
+    assert ask(cluster, "a", "POST", name, b"tail").status == 204
+    return cluster, f"{name}?offset=-1"
+
+
+def test_a_node_that_left_is_asked_as_well_before_old_bytes_are_served(
+    old: tuple[LocalCluster, str],
+) -> None:
+    """It may have come back on the other side of a partition."""
+    cluster, first = old
+    wait_until(lambda: "c" in seen_by(cluster, "a"))
+    for id_ in "ab":  # c has left, then both are cut off
+        node = cluster.nodes[id_]
+        node.lease_holds = False
+        nodes = {each: cluster.urls[each] for each in "ab"}
+        node.old_map = ClusterMap("test", cluster.version, tuple(cluster.owners), nodes)
+    cluster.nodes["c"].lease_holds = False
+    assert ask(cluster, "a", "GET", first).body == b"12345678"
+    cluster.nodes[
+        "c"
+    ].lease_holds = True  # it is back: it may take the shard, and delete the stream
+    assert problem(ask(cluster, "a", "GET", first)) == NO_OWNER
+    cluster.origins["c"].stop()  # nobody can say what it did
+    assert problem(ask(cluster, "a", "GET", first)) == NO_OWNER
+
+
+def test_a_node_does_not_answer_for_another_whose_url_leads_to_it(
+    old: tuple[LocalCluster, str],
+) -> None:
+    cluster, first = old
+    for node in cluster.nodes.values():
+        node.lease_holds = False
+    assert ask(cluster, "a", "GET", first).body == b"12345678"
+    cluster.urls["b"] = cluster.urls["a"]  # b advertises a wrong one
+    assert problem(ask(cluster, "a", "GET", first)) == NO_OWNER
+
+
+def test_nodes_are_remembered_for_a_day_where_they_were_last() -> None:
+    seen = SeenNodes()
+    seen.see({"a": "http://a", "b": "http://b"}, 0.0)
+    seen.see({"a": "http://new"}, SEEN_SECS)
+    assert seen.urls == {"a": "http://new", "b": "http://b"}
+    seen.see({"a": "http://new"}, SEEN_SECS + 1)
+    assert seen.urls == {"a": "http://new"}
+
+
+def test_so_many_nodes_are_remembered_but_never_fewer_than_there_are() -> None:
+    seen = SeenNodes()
+    many = {f"n{number}": "http://n" for number in range(MAX_SEEN + 1)}
+    seen.see({"first": "http://first"}, 0.0)
+    seen.see({"second": "http://second"}, 1.0)
+    seen.see(many, 2.0)
+    assert set(seen.urls) == set(many)
+    seen.see({"last": "http://last"}, 3.0)
+    assert len(seen.urls) == MAX_SEEN and "last" in seen.urls
 
 
 def test_an_event_stream_is_sent_no_more_once_the_lease_has_ended(
