@@ -155,6 +155,8 @@ class Origin:
     async def stop(self) -> None:
         """End readers cleanly, settle accepted writes, then close the files."""
         self.live.drain()
+        if self._cluster is not None:
+            self._cluster.drain()
         await self.listener.refuse()
         self.listener.server.drain()
         self._sweeper.cancel()

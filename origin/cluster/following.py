@@ -1,7 +1,7 @@
 """Live reads that are passed on: how many there are, and when they end.
 
 They wait long at an owner, which may have stopped: then it never says that their shard has moved.
-So they end when this node's map names another owner, and the client asks again.
+So they end when this node's map names another owner, or when it stops, and the client asks again.
 """
 
 import asyncio
@@ -47,10 +47,16 @@ class Following:
 
     def look(self) -> None:
         """End the waits at former owners. While nobody else owns a shard, they may go on."""
-        now = asyncio.get_running_loop().time()
         for shard, url in list(self._waits):
-            if url_of(self._view.map, shard) in (url, None):
-                continue
-            for wait in self._waits.pop((shard, url)):
-                if not wait.expired():
-                    wait.reschedule(now)
+            if url_of(self._view.map, shard) not in (url, None):
+                self._end((shard, url))
+
+    def end_all(self) -> None:
+        for key in list(self._waits):
+            self._end(key)
+
+    def _end(self, key: tuple[int, str]) -> None:
+        now = asyncio.get_running_loop().time()
+        for wait in self._waits.pop(key):
+            if not wait.expired():
+                wait.reschedule(now)

@@ -39,6 +39,9 @@ class ClusterServing:
         self._sweeper = asyncio.create_task(self._sweep(), name="alias sweep")
         self._watcher = asyncio.create_task(self._watch(), name="map watch")
 
+    def drain(self) -> None:
+        self._following.end_all()
+
     async def close(self) -> None:
         self._sweeper.cancel()
         self._watcher.cancel()

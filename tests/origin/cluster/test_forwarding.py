@@ -293,6 +293,19 @@ def test_a_client_that_leaves_is_not_read_for(cluster: LocalCluster, name: str, 
     wait_until(lambda: live_readers(cluster, "b") == 0)
 
 
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+def test_live_reads_that_are_passed_on_do_not_hold_up_a_stop(
+    start_cluster: StartCluster, live: str
+) -> None:
+    cluster = start_cluster(server={"drain_secs": 3600.0, "long_poll_timeout_secs": 3600.0})
+    name = cluster.name_of("b")
+    ask(cluster, "a", "PUT", name, b"1")
+    with at(cluster, "a") as connection:
+        connection.send(encode_request("GET", f"{PREFIX}{name}?offset=now&live={live}"))
+        wait_until(lambda: live_readers(cluster, "b") == 1)
+        cluster.origins["a"].stop()
+
+
 def test_live_readers_of_a_shard_that_moves_end_and_resume(start_cluster: StartCluster) -> None:
     cluster = start_cluster()
     name = cluster.name_of("b")
