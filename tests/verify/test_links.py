@@ -1,6 +1,7 @@
 """Links between processes: passed, cut, frozen, slow; each source by itself."""
 
 import asyncio
+import gc
 import os
 import socket
 import subprocess
@@ -114,6 +115,19 @@ async def test_a_slow_link_takes_its_time() -> None:
 async def test_others_do_not_feel_it() -> None:
     async with linked() as (link, _):
         link.set("somebody", Mode.CUT)
+        assert await passes(link)
+
+
+async def test_a_link_that_is_shut_while_it_accepts_leaves_nothing() -> None:
+    """An asyncio.Server forgets such connections, which are then collected unclosed."""
+    async with linked() as (link, _):
+        for turns in range(5):
+            with socket.create_connection(("127.0.0.1", link.port)):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                link.shut()
+                await link.start()
+        gc.collect()
         assert await passes(link)
 
 

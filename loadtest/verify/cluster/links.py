@@ -7,6 +7,7 @@ were on their way.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -78,17 +79,22 @@ class Link:
         self._pids = pids
         self._gates: dict[str, _Gate] = {}
         self._connections: set[_Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: socket.socket | None = None
 
     async def start(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        """An `asyncio.Server` would leak what it is accepting when it is closed."""
+        if self._listener is None:
+            self._listener = listener = socket.create_server(("127.0.0.1", self.port))
+            listener.setblocking(False)
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def shut(self) -> None:
         """Its server is dead: refuse connections as a machine does where nobody listens."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
 
     async def close(self) -> None:
         self.shut()
@@ -96,8 +102,8 @@ class Link:
             gate.set(Mode.CUT)
         for connection in list(self._connections):
             connection.reset()
-        while self._connections:  # noqa: ASYNC110 -- they are over in a moment
-            await asyncio.sleep(0)
+        if self._tasks:  # they are over in a moment
+            await asyncio.wait(self._tasks)
 
     def set(self, source: str, mode: Mode) -> None:
         """For connections of this process, those that are open as well."""
@@ -125,8 +131,16 @@ class Link:
             if gate is not None:
                 await gate.passed()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        port = writer.get_extra_info("peername")[1]
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # it has left already
+            accepted, (_, port) = listener.accept()
+            task = asyncio.create_task(self._pass_on(accepted, port), name="link")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pass_on(self, accepted: socket.socket, port: int) -> None:
+        accepted.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=accepted)
         connection = _Connection(port, writer)
         if not self._is_whole:
             self._source_of(connection)  # now: it may be gone soon
