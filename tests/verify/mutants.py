@@ -86,8 +86,11 @@ def early_purge() -> None:
 
 def lease_only() -> None:
     """Whoever believes to have the lease may write: the journal takes anything."""
+    put = Journal._put
 
     async def _put(self: Journal, subject: str, data: bytes) -> None:
+        if not self.epoch:  # of those who found it, one wins
+            return await put(self, subject, data)
         while True:
             try:
                 self._seq = await self._jetstream.publish(subject, data, {})
