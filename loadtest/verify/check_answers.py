@@ -1,10 +1,11 @@
 """Whether each answer is whole, and continues its stream exactly where it was asked to. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
 
-from loadtest.verify.history import Fault, ReadResult
+from loadtest.verify.history import Change, Fault, ReadResult
 from loadtest.verify.messages import generation_of
 from loadtest.verify.plan import CLUSTER, ENVOY, NETWORK
 from loadtest.verify.timeline import Life, Timeline, Violation, seen_by
@@ -24,11 +25,16 @@ def torn_answers(line: Timeline) -> Iterator[Violation]:
 
 def truncated_answers(line: Timeline) -> Iterator[Violation]:
     """A 200 that has begun is brought to its end, unless a process on its way is killed, or the
-    network does harm. Who is stopped finishes what he has begun."""
+    network does harm, or its stream is deleted. Who is stopped finishes what he has begun."""
+    deleted: defaultdict[str, list[Change]] = defaultdict(list)
+    for change in line.changes:
+        if change.action == "delete":
+            deleted[change.stream].append(change)
     for read in line.reads:
         if read.trouble != CUT or read.status != 200 or read.mode == "sse":
             continue
-        if not any(_may_have_cut(fault, read) for fault in line.faults):
+        is_gone = any(_met(change, read) for change in deleted[read.stream])
+        if not is_gone and not any(_may_have_cut(fault, read) for fault in line.faults):
             yield seen_by(
                 "truncated", read, "a 200 was cut short, and nobody on its way was killed"
             )
@@ -36,10 +42,15 @@ def truncated_answers(line: Timeline) -> Iterator[Violation]:
 
 def _may_have_cut(fault: Fault, read: ReadResult) -> bool:
     if fault.target == CLUSTER:  # any node may have forwarded it to any other
-        return fault.began <= read.ended and read.began <= fault.ended
+        return _met(fault, read)
     on_the_way = fault.target.startswith(WAYS.get(read.door, (read.door,)))
     does_harm = fault.what == ("inject" if fault.target == NETWORK else "kill")
-    return on_the_way and does_harm and fault.began <= read.ended and read.began <= fault.ended
+    return on_the_way and does_harm and _met(fault, read)
+
+
+def _met(one: Fault | Change, other: ReadResult) -> bool:
+    """Whether they were going on at the same time."""
+    return one.began <= other.ended and other.began <= one.ended
 
 
 def mixed_answers(line: Timeline) -> Iterator[Violation]:

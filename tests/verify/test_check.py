@@ -213,6 +213,15 @@ def test_a_200_that_is_cut_short_is_truncated(stream: Honest) -> None:
     assert names(stream) == {"truncated"}
 
 
+@pytest.mark.parametrize("meets", [True, False])
+def test_a_200_is_cut_when_its_stream_is_deleted(stream: Honest, meets: bool) -> None:
+    read = stream.read(**CUT)
+    change = stream.delete()
+    if meets:
+        read.ended = change.began
+    assert names(stream) == (set() if meets else {"truncated"})
+
+
 @pytest.mark.parametrize(
     ("door", "fault"),
     [
