@@ -131,6 +131,15 @@ async def test_a_link_that_is_shut_while_it_accepts_leaves_nothing() -> None:
         assert await passes(link)
 
 
+async def test_a_connection_that_is_being_accepted_does_not_hold_up_the_end() -> None:
+    async with linked() as (link, _):
+        with socket.create_connection(("127.0.0.1", link.port)):
+            while not link._tasks:  # noqa: ASYNC110 -- it has no event for it
+                await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                await link.close()
+
+
 async def test_a_server_that_is_not_there_is_a_reset() -> None:
     dead = Link(1, lambda: {})
     await dead.start()

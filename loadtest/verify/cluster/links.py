@@ -81,6 +81,7 @@ class Link:
         self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
+        self._is_closed = False
 
     async def start(self) -> None:
         """An `asyncio.Server` would leak what it is accepting when it is closed."""
@@ -100,6 +101,7 @@ class Link:
         self.shut()
         for gate in self._gates.values():
             gate.set(Mode.CUT)
+        self._is_closed = True
         for connection in list(self._connections):
             connection.reset()
         if self._tasks:  # they are over in a moment
@@ -125,6 +127,8 @@ class Link:
 
     async def _pass(self, connection: _Connection) -> None:
         """Wait until this connection may go on."""
+        if self._is_closed:
+            raise ConnectionResetError
         if not self._is_whole:
             source = self._source_of(connection)
             gate = None if source is None else self._gates.get(source)
