@@ -132,7 +132,7 @@ def _configured(folder: Path, count: int, sync: str) -> Nats:
             f"server_name: {name}",
             f"listen: 127.0.0.1:{port}",
             f"http: 127.0.0.1:{monitor}",
-            f'jetstream {{ store_dir: "{folder / name}", max_file: 20GB, sync_interval: {sync} }}',
+            f'jetstream {{ store_dir: "{folder / name}", max_file: 1TB, sync_interval: {sync} }}',
             "max_payload: 8MB",
             "max_pending: 64MB",
         ]
