@@ -10,11 +10,13 @@ A journal cannot tell by itself that its end is missing. So each node keeps a re
 the last batches that it knows to be stored.
 """
 
+import asyncio
 import logging
 import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -90,6 +92,13 @@ _assignment_decoder = msgspec.json.Decoder(Assignment)
 _tails_decoder = msgspec.json.Decoder(dict[int, int])
 
 
+class Noted(NamedTuple):
+    """The last batches that a node has noted, by shard."""
+
+    revision: int
+    numbers: dict[int, int]
+
+
 class Control:
     def __init__(self, jetstream: JetStream, cluster: str, node: str, lease_secs: float) -> None:
         self._jetstream = jetstream
@@ -103,7 +112,7 @@ class Control:
         self._lease_secs = lease_secs
         self._revision = 0  # of our lease's message
         self._has_held = False
-        self._noted: dict[int, int] | None = None  # by shard
+        self._noted: Noted | None = None  # by this node
         self.lease = Lease()
 
     async def create(self, replicas: int) -> None:
@@ -219,20 +228,31 @@ class Control:
         subject = f"{self._tails}.{self._node}"
         if self._noted is None:
             self._noted = await self._read_tails(subject)
-        known = self._noted
-        noted = known | {shard: max(n, known.get(shard, 0)) for shard, n in numbers.items()}
-        if noted != known:
-            await self._jetstream.publish(subject, msgspec.json.encode(noted), {})
-            self._noted = noted
+        revision, known = self._noted
+        now = known | {shard: max(n, known.get(shard, 0)) for shard, n in numbers.items()}
+        if now == known:
+            return
+        self._noted = None  # unless this succeeds: another process with our id may have noted more
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
+        try:
+            seq = await self._jetstream.publish(subject, msgspec.json.encode(now), headers)
+        except Refused as refused:
+            if refused.code not in WRONG_LAST_SEQUENCE:
+                raise
+        else:
+            self._noted = Noted(seq, now)
 
     async def noted_tail(self, shard: int) -> int:
         """The last batch of a shard that any node has noted, or 0."""
         subjects = await self._jetstream.subjects(self._stream, f"{self._tails}.*")
-        return max([(await self._read_tails(each)).get(shard, 0) for each in subjects], default=0)
+        noted = await asyncio.gather(*map(self._read_tails, subjects))
+        return max([numbers.get(shard, 0) for _, numbers in noted], default=0)
 
-    async def _read_tails(self, subject: str) -> dict[int, int]:
+    async def _read_tails(self, subject: str) -> Noted:
         found = await self._jetstream.last(self._stream, subject)
-        return {} if found is None else _tails_decoder.decode(found.data)
+        if found is None:
+            return Noted(0, {})
+        return Noted(found.seq, _tails_decoder.decode(found.data))
 
 
 def this_machine() -> str:

@@ -91,8 +91,8 @@ class Holdings:
         return iter(list(self.open.values()))
 
     def movable(self) -> list[int]:
-        """Shards that another node can open as well: it needs what object storage has of them."""
-        return sorted(n for n, owned in self.open.items() if owned.storage.flushes.error is None)
+        """Shards that another node can open as well."""
+        return sorted(n for n, owned in self.open.items() if owned.storage.can_move)
 
     @property
     def are_any(self) -> bool:
@@ -136,7 +136,8 @@ class Holdings:
 
     async def _opened(self, number: int, epoch: int) -> Owned:
         cluster = self._config.cluster
-        least = await self._noted_tail(number)
+        may_lose = cluster.journal_sync != "always"  # then an end may be missing after a power cut
+        least = 0 if may_lose else await self._noted_tail(number)
         journal = Journal(self._jetstream, cluster.name, number, epoch=epoch, least_number=least)
         depot = Depot(self._objects, self._cache, cluster.name, number, epoch)
         lost = partial(self._on_lost, number, epoch)

@@ -127,8 +127,8 @@ class ClusterNode:
         batches = await self.holdings.close_all()
         with suppress(Away, Refused, TimeoutError):
             async with asyncio.timeout(RESIGN_SECS):
-                await self._control.note_tails(batches)
                 await self._control.resign(self._record())
+                await self._control.note_tails(batches)
         await self.cache.close()
         await self._jetstream.close()
 

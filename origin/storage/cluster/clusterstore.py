@@ -28,7 +28,7 @@ from origin.storage.cluster.depot import Depot
 from origin.storage.cluster.envelope import Kind
 from origin.storage.cluster.flush import ColdStored, Cut
 from origin.storage.cluster.flushes import Flushes
-from origin.storage.cluster.journal import Journal, stored_bytes
+from origin.storage.cluster.journal import LAG_SECS, Journal, stored_bytes
 from origin.storage.cluster.objects import ObjectsUnavailable
 from origin.storage.cluster.recovery import recover
 from origin.storage.commit import Batch, GroupCommit, Landed, Unit
@@ -181,6 +181,13 @@ class ClusterStorage:
     @property
     def failure(self) -> str | None:
         return None if self._commit.failure is None else str(self._commit.failure)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether another owner could open it, from objects and journal alone."""
+        flushes, journal = self.flushes, self._journal
+        is_well = flushes.error is None and not flushes.is_spoiled
+        return is_well and not journal.is_short and journal.silent_secs < LAG_SECS
 
     @property
     def silent_secs(self) -> float:

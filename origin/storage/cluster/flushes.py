@@ -82,7 +82,7 @@ class Flushes:
         self._flushed_at = time.monotonic()
         self._sweep_at = self._flushed_at + FIRST_SWEEP_SECS
         self._is_wanted = False
-        self._is_spoiled = False  # the last checkpoint cannot be read back
+        self.is_spoiled = False  # the last checkpoint cannot be read back
         self._is_over = False
         self.changed = changed
         self.removed = removed
@@ -96,6 +96,11 @@ class Flushes:
         return self._running is not None
 
     @property
+    def _is_behind(self) -> bool:
+        """Whether the last checkpoint is not enough for a new owner, besides the journal."""
+        return bool(self.changed or self.removed or self.is_spoiled)
+
+    @property
     def backlog_secs(self) -> float:
         """How long the oldest unflushed data has waited."""
         return time.monotonic() - self._flushed_at if self.changed or self.is_running else 0.0
@@ -106,7 +111,7 @@ class Flushes:
         """Flush what has waited long enough, even if nothing more is written."""
         while True:
             await asyncio.sleep(self._flush_secs / 4)
-            is_idle = not (self.changed or self.removed or self._scattered)
+            is_idle = not (self._is_behind or self._scattered)
             if is_idle and not self.is_running:
                 self._flushed_at = time.monotonic()
             elif time.monotonic() - self._flushed_at >= self._flush_secs:
@@ -132,7 +137,7 @@ class Flushes:
 
     def _cut(self, next_batch: int, used_bytes: int) -> Cut:
         self._is_wanted = False
-        is_whole, self._is_spoiled = self._is_spoiled, False
+        is_whole, self.is_spoiled = self.is_spoiled, False
         ended = set(self.removed)
         for id_ in list(self._streams if is_whole else self._some_scattered()):
             if id_ not in ended:
@@ -227,7 +232,7 @@ class Flushes:
             return await self._retry(lambda: self._depot.load(record))
         except (DamagedData, ObjectMissing) as error:
             log.error("the checkpoint of shard %d is written anew: %s", self._journal.shard, error)
-            self._is_spoiled = True
+            self.is_spoiled = True
             return None
 
     async def _finish(self, after: list[tuple[Flush, Extents]]) -> None:
@@ -295,7 +300,7 @@ class Flushes:
 
     async def flushed(self) -> None:
         """Flush everything that is committed now, and wait for it; not if objects are away."""
-        while not self._is_over and (self.changed or self.removed or self.is_running):
+        while not self._is_over and (self._is_behind or self.is_running):
             if self.error is not None:
                 return
             if self._running is not None:

@@ -93,7 +93,7 @@ class Journal:
         self._seq = 0
         self._link = START
         self._sent_at: float | None = None
-        self._is_short = False
+        self.is_short = False  # the servers have lost its end
         self.first_seq = 0
 
     @property
@@ -246,6 +246,7 @@ class Journal:
             if seq != expected + 1:
                 raise JournalLost(f"{self.stream}: stored at {seq} instead of {expected + 1}")
             self._seq = seq
+            self.is_short = False
             return
 
     async def _landed(self, refused: Refused, seq: int, data: bytes) -> bool:
@@ -270,9 +271,9 @@ class Journal:
         """Nothing can be published any more. What was lost is still in the memory of this node, so
         it stays the owner."""
         is_short = last_seq < self._seq and self.silent_secs > LAG_SECS
-        if is_short and not self._is_short:
+        if is_short and not self.is_short:
             log.critical("%s ends at message %d, and had %d", self.stream, last_seq, self._seq)
-        self._is_short = is_short
+        self.is_short = is_short
 
     # -- reading -------------------------------------------------------------------------------
 

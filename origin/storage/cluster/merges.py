@@ -19,6 +19,7 @@ log = logging.getLogger("weir.storage")
 MERGE_BYTES = 16 * 1024 * 1024  # read and written again by one flush, at most
 NEAR_BYTES = 64 * 1024  # blocks this near to each other are one read
 READ_BYTES = 8 * 1024 * 1024
+MOST_AWAY = 2  # packs that are tried although object storage did not give them
 
 Place = tuple[int, int]  # pack and offset
 
@@ -42,11 +43,7 @@ async def merge(
     """Write runs of small blocks, and blocks of sparse packs, into this pack as well. Packs that
     cannot be read are added to `unreadable`; their blocks stay where they are."""
     runs = await _find_runs(flushes, sparse, unreadable)
-    try:
-        found = await _fetch(depot, [block for run in runs for block in run.blocks], unreadable)
-    except ObjectsUnavailable as error:
-        log.warning("blocks were not merged: %s", error)
-        return
+    found = await _fetch(depot, [block for run in runs for block in run.blocks], unreadable)
     for run in runs:
         if all((block.pack, block.offset) in found for block in run.blocks):
             _write(depot, run, found, unreadable, writer)
@@ -116,7 +113,10 @@ async def _fetch(depot: Depot, blocks: Iterable[Block], unreadable: set[int]) ->
     for block in blocks:
         by_pack[block.pack].append(block)
     found: dict[Place, bytes] = {}
+    away: set[int] = set()
     for pack, wanted in by_pack.items():
+        if len(away) >= MOST_AWAY:  # it is object storage, and not these packs
+            break
         wanted.sort(key=lambda block: block.offset)
         for group in _near(wanted):
             start = group[0].offset
@@ -127,9 +127,15 @@ async def _fetch(depot: Depot, blocks: Iterable[Block], unreadable: set[int]) ->
                 log.error("a pack stays as it is: %s", error)
                 unreadable.add(pack)
                 break
+            except ObjectsUnavailable as error:
+                log.warning("blocks were not merged: %s", error)
+                away.add(pack)
+                break
             for block in group:
                 at = block.offset - start
                 found[pack, block.offset] = data[at : at + block.size_bytes]
+    if found:  # others can be read: these must not delay every flush
+        unreadable |= away
     return found
 
 

@@ -149,6 +149,17 @@ async def test_how_far_journals_have_come_is_kept(jetstream: JetStream, cluster:
     assert [await two.noted_tail(shard) for shard in range(5)] == [0, 10, 25, 30, 0]
 
 
+async def test_a_note_is_not_taken_back_by_a_process_that_comes_late(
+    jetstream: JetStream, cluster: str
+) -> None:
+    late, now = [await joined(jetstream, cluster) for _ in range(2)]
+    await late.note_tails({1: 10})
+    await now.note_tails({1: 50})
+    for _ in range(2):  # the first one finds out
+        await late.note_tails({1: 11, 2: 7})
+    assert [await now.noted_tail(shard) for shard in (1, 2)] == [50, 7]
+
+
 async def test_nothing_is_written_while_nothing_is_new(jetstream: JetStream, cluster: str) -> None:
     control = await joined(jetstream, cluster)
     await control.note_tails({1: 10})

@@ -19,6 +19,7 @@ from origin.registry import Totals
 from origin.shard import Shard
 from origin.storage.base import StorageFailed
 from origin.storage.cluster import journal
+from origin.storage.cluster.clusterstore import ClusterStorage
 from origin.storage.cluster.jetstream import Away, JetStream
 from protocol.clustermap import shard_of
 from tests.helpers.nats import cluster_name, nats_servers, shared_nats
@@ -307,6 +308,32 @@ async def test_a_shard_that_is_still_being_opened_is_not_taken_once_more(
     await attempt
 
 
+def test_a_farewell_does_not_depend_on_a_note(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = start(1, lease_secs=3600.0), start(2, lease_secs=3600.0)
+    wait_until(lambda: are_spread(one, two))
+
+    async def fail(self: Control, numbers: Mapping[int, int]) -> None:
+        raise Away("its answer was lost")
+
+    monkeypatch.setattr(Control, "note_tails", fail)
+    one.stop()
+    monkeypatch.undo()
+    wait_until(lambda: are_spread(two))
+
+
+def test_what_may_be_lost_on_a_power_cut_is_no_damage(start: Start, tmp_path: Path) -> None:
+    may_lose = {"journal_sync": "may-lose-on-power-cut"}
+    one = start(1, **may_lose)
+    wait_until(lambda: are_spread(one))
+    tested = one.origin._node
+    assert isinstance(tested, node.ClusterNode)
+    one.run(tested._control.note_tails({3: 1000}))
+    one.stop()
+    assert are_spread(start(2, **may_lose))
+
+
 def test_a_shard_that_failed_after_its_recovery_leaves_nothing_running(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,10 +354,19 @@ def test_a_shard_that_failed_after_its_recovery_leaves_nothing_running(
     assert names == [f"flushes {number}" for number in range(SHARDS)]
 
 
-def test_a_shard_whose_objects_are_away_stays_where_it_is(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+TROUBLES: dict[str, Callable[[ClusterStorage, bool], None]] = {
+    "objects-away": lambda s, on: setattr(s.flushes, "error", Away("objects") if on else None),
+    "spoiled-checkpoint": lambda s, on: setattr(s.flushes, "is_spoiled", on),
+    "short-journal": lambda s, on: setattr(s._journal, "is_short", on),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_a_shard_that_another_node_could_not_open_stays_where_it_is(
+    start: Start,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[ClusterStorage, bool], None],
 ) -> None:
-    """Another node could not open it."""
     monkeypatch.setattr(node, "BALANCE_SECS", 0.0)
     balance, looks = node.ClusterNode._balance, 0
 
@@ -344,14 +380,14 @@ def test_a_shard_whose_objects_are_away_stays_where_it_is(
     wait_until(lambda: are_spread(one))
     tested = one.origin._node
     assert isinstance(tested, node.ClusterNode)
-    flushes = [owned.storage.flushes for owned in tested.holdings]
-    for each in flushes:
-        each.error = Away("object storage")
+    storages = [owned.storage for owned in tested.holdings]
+    for each in storages:
+        trouble(each, True)
     two = start(2)
     wait_until(lambda: looks >= 3)
     assert owned(one) == set(range(SHARDS))
-    for each in flushes:
-        each.error = None
+    for each in storages:
+        trouble(each, False)
     wait_until(lambda: are_spread(one, two))
 
 
