@@ -60,6 +60,8 @@ class NatsNode:
     def send(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:  # not at once: its threads go on until they are told
+            os.waitpid(self.process.pid, os.WUNTRACED)
 
     def kill(self) -> None:
         if self.process is not None:

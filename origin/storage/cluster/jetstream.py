@@ -148,7 +148,10 @@ class JetStream:
         self._is_closing = True
         if self._reviving is not None:
             self._reviving.cancel()
-        await self._client.close()
+        try:
+            await self._client.close()
+        except Exception as error:  # nats-py still writes to a connection that it has given up
+            log.info("NATS: %r", error)
 
     # -- messages ------------------------------------------------------------------------------
 

@@ -373,6 +373,19 @@ async def test_what_is_counted_is_not_less_than_what_is_stored(
     assert counted / 1.2 < after.bytes - before.bytes <= counted
 
 
+async def test_a_connection_that_was_given_up_can_be_closed(
+    jetstream: JetStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = jetstream._client.close
+
+    async def fail() -> None:
+        await close()
+        raise RuntimeError("the handler is closed")
+
+    monkeypatch.setattr(jetstream._client, "close", fail)
+    await jetstream.close()
+
+
 async def test_a_connection_that_was_closed_for_good_is_made_again(
     jetstream: JetStream, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
