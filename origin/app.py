@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 
 from origin.admission import Admission
 from origin.bucketroutes import BucketRoutes
 from origin.chunks import EncodedChunks, make_cache
-from origin.cluster.opening import open_node
 from origin.cluster.serving import ClusterServing
 from origin.cluster.view import Node
 from origin.config import OriginConfig
@@ -33,6 +33,7 @@ from wire.addresses import base_url, is_loopback
 from wire.front import FrontServer
 from wire.http import Refusals, Stamp
 from wire.listening import Listener
+from wire.settings import SettingsError
 from wire.tls import server_context
 
 log = logging.getLogger("weir.origin")
@@ -58,7 +59,7 @@ class Origin:
         self._config = config
         self._join = join
         if join is None and config.storage.mode == "cluster":
-            self._join = partial(open_node, config, os.environ)
+            self._join = partial(_node_opener(), config, os.environ)
         self._node: Node | None = None
         self._cluster: ClusterServing | None = None
         self.port = config.server.port
@@ -215,3 +216,13 @@ def _register(
     counter("streams_expired", "Expired streams.", lambda shard: shard.lifetimes.expired)
     counter("chunk_hits", "Chunk cache hits.", lambda shard: shard.chunks.hits)
     counter("chunk_misses", "Chunk cache misses.", lambda shard: shard.chunks.misses)
+
+
+def _node_opener() -> Callable[..., Awaitable[Node]]:
+    """Imported only where it is needed: its libraries are an extra of the package."""
+    try:
+        found: Callable[..., Awaitable[Node]] = import_module("origin.cluster.opening").open_node
+    except ModuleNotFoundError as error:
+        text = f"cluster needs the package {error.name} (the extra `cluster` of weir-gateway)"
+        raise SettingsError("storage.mode", text) from error
+    return found

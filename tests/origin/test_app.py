@@ -4,6 +4,7 @@ import re
 import shutil
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -246,3 +247,35 @@ def test_sse_reader_gets_a_last_control_it_can_resume_from(tmp_path: Path) -> No
     with started(tmp_path, "file-fast") as server, Client(server.port) as client:
         client.append("s", b"after")
         assert client.read("s", last["streamNextOffset"]).body == b"after"
+
+
+WITHOUT_EXTRAS = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("nats", "obstore"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+IMPORTS = "import weir.commands.origin, weir.commands.up"
+NODE = """
+from origin.app import Origin
+from origin.config import ClusterConfig, ColdConfig, OriginConfig, ServerConfig, StorageConfig
+Origin(OriginConfig(
+    server=ServerConfig(node_id="a"),
+    storage=StorageConfig(mode="cluster"),
+    cluster=ClusterConfig(nats_urls=("nats://x",)),
+    cold=ColdConfig(backend="fs", fs_path="x"),
+))
+"""
+
+
+@pytest.mark.parametrize(("program", "said"), [(IMPORTS, ""), (NODE, "extra `cluster`")])
+def test_only_a_cluster_needs_its_libraries(program: str, said: str) -> None:
+    """`make run` installs the package without extras."""
+    command = [sys.executable, "-c", WITHOUT_EXTRAS + program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode == 0) is (said == ""), ended.stderr
+    assert said in ended.stderr
